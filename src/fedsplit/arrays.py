@@ -12,7 +12,14 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import (
+    array_namespace,
+    device,
+    is_array_api_obj,
+    is_jax_array,
+    is_numpy_array,
+    to_device,
+)
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
 
@@ -23,7 +30,7 @@ EPS = float(np.finfo(np.float64).eps)
 """The unit roundoff, twice: the distance from 1 to the next float."""
 
 AnyArray: TypeAlias = Any
-"""An array of NumPy or of another library, or a block vector on a device."""
+"""An array of NumPy or of another library."""
 
 Metric: TypeAlias = "float | Array"
 """M of a norm ‖e‖²_M = eᵀMe: a number, a diagonal (d,), or a matrix (d, d) or (k, d, d)."""
@@ -33,30 +40,89 @@ SPLITTER = 2.0**27 + 1.0
 
 
 def on_host(X: Any) -> bool:
-    """Whether this is a NumPy array, and not one on a device or a block vector."""
+    """Whether this is a NumPy array, and not one on a device."""
     return isinstance(X, np.ndarray)
 
 
-def namespace(X: Array) -> Any:
+def namespace(X: AnyArray) -> Any:
     """The library of an array; NumPy's own functions take less time than a wrapped namespace."""
-    if on_host(X):
+    if isinstance(X, np.ndarray):
         return np
     return array_namespace(X)
 
 
+def on_device(values: object) -> bool:
+    """Whether this is an array of another library than NumPy."""
+    if is_numpy_array(values):
+        return False
+    try:
+        return bool(is_array_api_obj(values))
+    except AttributeError:  # a module of the user's has the name of an array library
+        return False
+
+
+def to_host(values: Any) -> Array:
+    """An array as a NumPy array, copied from its device if it is on one."""
+    if not on_device(values):
+        return np.asarray(values)
+    xp = array_namespace(values)
+    if hasattr(values, "get"):  # CuPy
+        return np.asarray(values.get())
+    if xp.__name__.endswith("array_api_strict"):
+        return np.asarray(to_device(values, xp.Device("CPU_DEVICE")))
+    if is_jax_array(values):  # its devices have no names
+        return np.asarray(values)
+    return np.asarray(to_device(values, "cpu"))
+
+
+def like(values: Array, other: AnyArray) -> Array:
+    """An array of this process, where another array is."""
+    return values if on_host(other) else placed(values, other)
+
+
+def placed(values: Any, other: AnyArray) -> AnyArray:
+    """Numbers in float64, where another array is."""
+    xp = array_namespace(other)
+    if on_device(values):
+        return xp.astype(values, xp.float64, copy=False)
+    # a copy, as PyTorch takes no arrays that cannot be written to
+    return xp.asarray(np.array(values, dtype=np.float64), device=device(other))
+
+
+def chosen(rows: Array, places: AnyArray) -> Array:
+    """Some rows of each client, by their places on the host: (k, n, ...), (k, B) -> (k, B, ...)."""
+    k, n = rows.shape[:2]
+    if on_host(rows):
+        own: Array = rows[np.arange(k)[:, None], places]
+        return own
+    xp = array_namespace(rows)
+    flat = xp.asarray((places + n * np.arange(k)[:, None]).reshape(-1), device=device(rows))
+    taken = xp.take(xp.reshape(rows, (k * n, *rows.shape[2:])), flat, axis=0)
+    picked: Array = xp.reshape(taken, (*places.shape, *rows.shape[2:]))
+    return picked
+
+
+def zero_rows(x: Array, m: int) -> Array:
+    """m rows of zeros, (m, d), where x is."""
+    xp = namespace(x)
+    zeros: Array = xp.zeros_like(xp.broadcast_to(x, (m, x.shape[0])))
+    return zeros
+
+
 def matvec(M: AnyArray, X: AnyArray) -> Array:
     """M_j x_j for every j: (k, n, d), (k, d) -> (k, n)."""
-    if not isinstance(M, np.ndarray) and M.shape[1] == 1:
-        return dots(M[:, 0, :], X)[:, None]
+    if not isinstance(M, np.ndarray) and M.shape[0] == 1:
+        one: Array = (M[0, :, :] @ X[0, :])[None, :]  # many rows of one client: no batch
+        return one
     product: Array = (M @ X[:, :, None])[:, :, 0]
     return product
 
 
 def rmatvec(M: AnyArray, R: AnyArray) -> Array:
     """M_jᵀ r_j for every j: (k, n, d), (k, n) -> (k, d)."""
-    if not isinstance(M, np.ndarray) and M.shape[1] == 1:
-        single: Array = R * M[:, 0, :]
-        return single
+    if not isinstance(M, np.ndarray) and M.shape[0] == 1:
+        one: Array = (R[0, :] @ M[0, :, :])[None, :]
+        return one
     product: Array = (R[:, None, :] @ M)[:, 0, :]
     return product
 
@@ -83,21 +149,19 @@ def column_sums(X: AnyArray) -> Array:
     if isinstance(X, np.ndarray):
         summed: Array = np.sum(X, axis=0)
         return summed
-    # the same as for ``dots``
-    ones = array_namespace(X).ones_like(X[:, 0])
-    total: Array = ones @ X
+    xp = array_namespace(X)
+    if X.dtype == xp.float64:
+        total: Array = xp.ones_like(X[:, 0]) @ X  # the same as for ``dots``
+    else:
+        total = xp.sum(X, axis=0, dtype=xp.float64)  # in float32 it would lose digits
     return total
 
 
 def column_means(X: AnyArray) -> Array:
-    """The mean of the rows, of an array or of a block vector: (k, d) -> (d,)."""
+    """The mean of the rows: (k, d) -> (d,)."""
     if isinstance(X, np.ndarray):
         mean: Array = np.add.reduce(X, axis=0) / X.shape[0]  # half of the time of np.mean
         return mean
-    xp = array_namespace(X)
-    if not hasattr(xp, "ones_like"):  # a block vector, which knows its mean
-        known: Array = xp.mean(X, axis=0)
-        return known
     of_rows: Array = column_sums(X) / X.shape[0]
     return of_rows
 
@@ -109,7 +173,7 @@ def norms(X: AnyArray) -> Array:
 
 
 def length(x: AnyArray) -> float:
-    """√(Σ x_i²) over all entries, of an array or of a block vector."""
+    """√(Σ x_i²) over all entries."""
     if isinstance(x, np.ndarray):
         flat = x.ravel()
         return math.sqrt(flat @ flat)
@@ -118,26 +182,35 @@ def length(x: AnyArray) -> float:
 
 def gram(A: Array) -> Array:
     """A_jᵀ A_j for every j: (k, n, d) -> (k, d, d)."""
-    products: Array = np.matmul(np.swapaxes(A, 1, 2), A)
+    xp = namespace(A)
+    if not on_host(A) and A.shape[0] == 1:
+        one: Array = (A[0, :, :].T @ A[0, :, :])[None, :, :]
+        return one
+    products: Array = xp.matmul(xp.matrix_transpose(A), A)
     return products
 
 
 def add_diagonal(M: Array, D: float | Array) -> Array:
-    """M_j + diag(D) for every j, in place: (k, d, d), a number, (d,) or (k, d) -> (k, d, d)."""
+    """M_j + diag(D) for every j, (k, d, d), from a number, (d,) or (k, d); NumPy's in place."""
+    if not on_host(M):
+        other: Any = M
+        one = array_namespace(other).eye(M.shape[-1], dtype=M.dtype, device=device(other))
+        shifted: Array = M + one * (D if isinstance(D, float) else D[..., None, :])
+        return shifted
     np.einsum("kii->ki", M)[...] += D
     return M
 
 
 def is_matrix(M: Metric) -> bool:
     """Whether a metric is one or several full matrices."""
-    return np.ndim(M) > 1
+    return not isinstance(M, float) and M.ndim > 1
 
 
 def metric_times(M: Metric, E: Array) -> Array:
     """M e_j: (k, d) -> (k, d)."""
     if isinstance(M, float) or M.ndim < 2:
         return M * E
-    return matvec(np.broadcast_to(M, (len(E), *M.shape[-2:])), E)
+    return matvec(namespace(E).broadcast_to(M, (E.shape[0], *M.shape[-2:])), E)
 
 
 def extreme_eigenvalues(H: Array) -> tuple[Array, Array]:
@@ -146,13 +219,14 @@ def extreme_eigenvalues(H: Array) -> tuple[Array, Array]:
     A smallest eigenvalue at the level of rounding is 0. Of a matrix that is not finite they are 0
     and inf.
     """
-    finite: Mask = np.asarray(np.isfinite(H).all(axis=(1, 2)))
-    spectrum = np.linalg.eigvalsh(np.where(finite[:, None, None], H, 0.0))
-    spectrum[~finite, -1] = np.inf
+    xp = namespace(H)
+    finite = xp.all(xp.isfinite(H), axis=(1, 2))
+    spectrum = xp.linalg.eigvalsh(xp.where(finite[:, None, None], H, 0.0))
     smallest = spectrum[:, 0]
-    largest = spectrum[:, -1]
+    largest = xp.where(finite, spectrum[:, -1], math.inf)
     rounding = 4 * H.shape[-1] * EPS * largest
-    return np.where(smallest > rounding, smallest, 0.0), np.maximum(largest, 0.0)
+    # those of symmetric matrices that are not negative are so but for rounding
+    return xp.where(smallest > rounding, smallest, 0.0), xp.where(largest > 0, largest, 0.0)
 
 
 def largest_eigenvalue(B: Array) -> Array:
@@ -160,7 +234,8 @@ def largest_eigenvalue(B: Array) -> Array:
     n, d = B.shape[1:]
     if n >= d:
         return extreme_eigenvalues(gram(B))[1]
-    return extreme_eigenvalues(np.matmul(B, np.swapaxes(B, 1, 2)))[1]  # the smaller product
+    xp = namespace(B)
+    return extreme_eigenvalues(xp.matmul(B, xp.matrix_transpose(B)))[1]  # the smaller product
 
 
 def packed(M: Array) -> Array:
@@ -197,6 +272,36 @@ def _halves(a: Array) -> tuple[Array, Array]:
     c = SPLITTER * a
     high = c - (c - a)
     return high, a - high
+
+
+class DeviceFactors:
+    """Positive definite matrices M_j, (k, d, d), on a device, where one call solves all systems.
+
+    Attributes
+    ----------
+    sizes : (k, d) array
+        As in ``Factors``: columns on any scales do no harm.
+    """
+
+    def __init__(self, M: AnyArray) -> None:
+        self._xp = array_namespace(M)
+        diagonal = self._xp.linalg.diagonal(M)
+        self.sizes = self._xp.where(diagonal > 0, diagonal, 1.0) ** 0.5
+        self._C = M / self.sizes[:, :, None] / self.sizes[:, None, :]
+
+    def inverted(self) -> DeviceFactors:
+        """The same, which is as good for many systems."""
+        return self
+
+    def solve(self, G: AnyArray) -> AnyArray:
+        """M_j⁻¹ g_j: (k, d) -> (k, d)."""
+        scaled = (G / self.sizes)[:, :, None]
+        return self._xp.linalg.solve(self._C, scaled)[:, :, 0] / self.sizes
+
+
+def factors(M: AnyArray) -> Factors | DeviceFactors:
+    """M_j, (k, d, d), factorised where they are; they may be overwritten."""
+    return Factors(M, overwrite=True) if on_host(M) else DeviceFactors(M)
 
 
 class Factors:

@@ -60,15 +60,17 @@ class Account(NamedTuple):
 
 
 class Measurement(NamedTuple):
-    """Σ_j f_j(x), at no price; None where that would be a question between organisations."""
+    """Σ_j f_j(x), at no price; None where that would be a question between organisations.
+
+    Parameters
+    ----------
+    x : (d,) array
+    sometimes : bool
+        Whether it is asked after every round, and may be left out where it takes as long as one.
+    """
 
     x: Array
-
-
-class Repeat(NamedTuple):
-    """x as one row per client, wherever the clients' arrays are."""
-
-    x: Array
+    sometimes: bool = False
 
 
 class Pooled(NamedTuple):

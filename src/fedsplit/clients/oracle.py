@@ -7,10 +7,9 @@ whole state is at the server.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.clients.question import Answer, CostQuestion
@@ -91,7 +90,9 @@ class Clients:
     words : int
         How many numbers are sent up for each float of an answer: several in secure sums.
     on_device : bool
-        Whether the clients' arrays, x and answers are on a device, and only sums reach the host.
+        Whether the clients' arrays are on a device.
+    measured_every : int
+        How many rounds there are to a measurement of F, where one costs as much as a round.
     rounded : str
         What was done to the rows that a proof is about, in words; empty if nothing.
     """
@@ -106,6 +107,7 @@ class Clients:
     hessians: bool = False
     incidents: Sequence[Incident] = ()
     on_device: bool = False
+    measured_every: int = 1
     rounded: str = ""
 
     def __init__(self, oracle: Oracle) -> None:
@@ -136,12 +138,12 @@ class Clients:
         """x, (d,), where the clients' arrays are."""
         return x
 
-    def repeated(self, x: Array) -> Any:
-        """x, (d,), as one row per client: an array, (m, d), or a block vector."""
-        return array_namespace(x).tile(x, (self.m, 1))
-
     def pooled(self) -> Clients:
         """The one client that all are together, where proofs are about that; else these."""
+        return self
+
+    def answering_to_host(self) -> Clients:
+        """The same clients, with answers in arrays of this process."""
         return self
 
     def insistent(self) -> Clients:

@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import device
 from numpy.typing import NDArray
 
-from fedsplit.arrays import Array, Mask
+from fedsplit.arrays import Array, Mask, column_means, namespace, on_host
 from fedsplit.clients.adding import Rule
 from fedsplit.losses.batches import Streams
 from fedsplit.losses.costs import Costs
@@ -22,6 +22,28 @@ from fedsplit.sums import Summands, Total
 NOT_FINITE = "an answer that is not finite"
 """What is wrong with an answer whose numbers cannot be used. If those of every client are like
 this, the clients are not to blame: the run itself diverges."""
+
+
+class Summary(NamedTuple):
+    """What is known of the answers of all m clients together, so that nobody goes through them.
+
+    Attributes
+    ----------
+    mean : (d,) array
+        Of the first part, over the clients.
+    moved : float
+        √Σ_j‖·‖² of the first part less the point that the client was asked about.
+    error, margin : float
+        The largest error, and the smallest margin of a classifier.
+    work : (int, int, int)
+        Gradients, Hessians and factorisations of one client; all have the same.
+    """
+
+    mean: Array
+    moved: float
+    error: float
+    margin: float
+    work: tuple[int, int, int]
 
 
 class Answer(NamedTuple):
@@ -37,12 +59,15 @@ class Answer(NamedTuple):
         The time each client took. Clients that share a process share its time evenly.
     work : (m, 3) array
         How many gradients, Hessians and factorisations each client computed.
+    summary : Summary or None
+        In the place of ``seconds`` and ``work``, where all clients have answered in one pass.
     """
 
     parts: dict[str, Array]
     present: Mask
     seconds: Array
     work: Array
+    summary: Summary | None = None
 
     @classmethod
     def of(cls, **parts: Array) -> Answer:
@@ -63,30 +88,37 @@ class Answer(NamedTuple):
         return np.where(self.present, self.parts.get("error", exact), 0.0)
 
     @property
-    def who(self) -> Mask:
-        """Who answered, (m,), on the host."""
-        return self.present
-
-    @property
     def complete(self) -> bool:
         """Whether every client answered."""
+        if self.summary is not None:
+            return True
         # several times a round, and a third of the time of present.all()
         return bool(np.count_nonzero(self.present) == len(self.present))
 
     @property
     def margin(self) -> float:
         """The smallest margin of a classifier; nan where there is none, or a client is absent."""
+        if self.summary is not None:
+            return self.summary.margin
         margin = self.parts.get("margin")
-        return math.nan if margin is None else float(np.minimum.reduce(margin))
+        return math.nan if margin is None else float(namespace(margin).min(margin))
 
     def largest_error(self) -> float:
         """The largest proved error of an answer."""
+        if self.summary is not None:
+            return self.summary.error
         error = self.parts.get("error")
-        # fmax leaves out the nan of who is absent
-        return 0.0 if error is None else float(np.fmax.reduce(error, initial=0.0))
+        if error is None:
+            return 0.0
+        xp = namespace(error)
+        return float(xp.max(xp.where(error > 0, error, 0.0)))  # without the nan of who is absent
 
     def total_work(self) -> tuple[int, int, int]:
         """How many gradients, Hessians and factorisations all clients computed."""
+        if self.summary is not None:
+            gradients, hessians, factorisations = self.summary.work
+            m = len(self.present)
+            return m * gradients, m * hessians, m * factorisations
         # a minibatch is a fraction of a gradient; who is absent did nothing
         # add.reduce is what sum() calls, without its checks: this is done in every round
         totals = np.add.reduce(self.work, axis=0).tolist()
@@ -95,15 +127,34 @@ class Answer(NamedTuple):
 
     def floats(self) -> int:
         """How many numbers each client sent."""
-        return sum([array.size for array in self.parts.values()]) // max(1, len(self.present))
+        return sum([math.prod(array.shape[1:]) for array in self.parts.values()])
 
     def rows_or(self, default: Array) -> Array:
         """The rows, with ``default`` where a client did not answer."""
         if self.complete:  # without a copy
             return self.rows
-        xp = array_namespace(self.rows)
-        filled: Array = xp.where(self.present[:, None], self.rows, default)
+        mask = self._mask(self.rows)
+        filled: Array = namespace(self.rows).where(mask[:, None], self.rows, default)
         return filled
+
+    def mean_or(self, default: Array) -> Array:
+        """The mean of ``rows_or(default)`` over the clients."""
+        return column_means(self.rows_or(default)) if self.summary is None else self.summary.mean
+
+    def present_rows(self, name: str = "") -> Array:
+        """The rows of a part, or of the first one, of the clients that answered."""
+        rows = self.parts[name] if name else self.rows
+        if self.complete:
+            return rows
+        chosen: Array = rows[self._mask(rows)]
+        return chosen
+
+    def _mask(self, array: Array) -> Mask:
+        """``present``, where a part is."""
+        if on_host(array):
+            return self.present
+        mask: Mask = namespace(array).asarray(self.present, device=device(array))
+        return mask
 
     def joined(self, later: Answer) -> Answer:
         """The answers, with those of clients that have answered the same question later only."""
@@ -118,11 +169,17 @@ class Answer(NamedTuple):
 
     def only(self, drawn: Mask) -> Answer:
         """The answers of the clients drawn, as if the others had not answered."""
-        present = self.present & drawn  # who was drawn may be absent all the same
-        parts = {name: np.array(array) for name, array in self.parts.items()}
-        for array in parts.values():
-            array[~present] = np.nan
-        return self._replace(parts=parts, present=present)
+        # who was drawn may be absent all the same
+        only = self._replace(present=self.present & drawn, summary=None)
+        parts = {}
+        for name, array in self.parts.items():
+            xp = namespace(array)
+            mask = xp.reshape(only._mask(array), (-1, *[1] * (array.ndim - 1)))
+            parts[name] = xp.where(mask, array, np.nan)
+        if self.summary is None:
+            return only._replace(parts=parts)
+        work = np.where(only.present[:, None], np.array(self.summary.work, dtype=float), 0.0)
+        return only._replace(parts=parts, work=work, seconds=np.full(len(drawn), np.nan))
 
 
 class Question(ABC):

@@ -8,16 +8,18 @@ over clients, the question can also be asked where only sums are disclosed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple, cast
 
 import numpy as np
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, namespace
 from fedsplit.clients.adding import SIGN, SUM, VALUES
 from fedsplit.clients.local_models import LocalModel, ModifiedScore
 from fedsplit.clients.question import (
+    Answer,
     CostQuestion,
     Part,
     anything,
@@ -89,7 +91,7 @@ class Prox(CostQuestion):
             solved = cast(StochasticSolver, solver).solve(costs, v, self.s, start, self.streams)
         # a margin is about one point: at points of their own clients say nothing about F
         common = self.v if self.start is None else self.start
-        margin = np.full(len(v), np.nan)
+        margin = math.nan * solved.error
         if costs.terms.classifies and common.ndim == 1:
             margin = separated(costs.at(start))
         parts = {"point": solved.u, "error": solved.error, "margin": margin}
@@ -97,6 +99,64 @@ class Prox(CostQuestion):
             known = solved.gradient  # a solver may have it from its last step
             parts["gradient"] = costs.gradient(solved.u) if known is None else known
         return parts
+
+
+@dataclass(frozen=True)
+class Reflection(CostQuestion):
+    """A client's part of Algorithm 1: z_j + 2(prox_{s f_j}(2x - z_j) - x), as ``Prox`` otherwise.
+
+    Clients on a device do it in one pass over their rows. All others are asked for the ``prox``
+    alone, by the driver: the question itself never travels.
+
+    Parameters
+    ----------
+    x : (d,) array
+    z : (m, d) array
+    s : float
+    solver : ProxSolver
+    streams : (m,) array of int, optional
+        For a solver that draws.
+    """
+
+    x: Array
+    z: Array
+    s: float
+    solver: ProxSolver
+    streams: Streams | None = None
+
+    vectors = ("x", "z")
+    parts: ClassVar = {
+        "z": Part(("d",)),
+        "error": Part((), distance),
+        "margin": Part((), anything),
+    }
+
+    @property
+    def draws(self) -> bool:
+        return bool(getattr(self.solver, "draws", False))
+
+    @property
+    def prox(self) -> Prox:
+        """The question for prox_{s f_j}(2x - z_j)."""
+        v = 2.0 * self.x - self.z
+        start = {"broadcast": self.x, "iterate": self.z, "argument": None}[self.solver.start]
+        return Prox(v, self.s, start, self.solver, streams=self.streams)
+
+    def of_prox(self, answer: Answer) -> Answer:
+        """The answer that an answer to ``prox`` amounts to."""
+        return answer._replace(parts=self._centred(answer.parts))
+
+    def _centred(self, parts: Mapping[str, Array]) -> dict[str, Array]:
+        """The z_j after the round, in the place of the proxes."""
+        others = dict(parts)  # clients of one's own may answer with the point alone
+        point = others.pop(next(iter(parts)))
+        return {"z": self.z + 2.0 * (point - self.x), **others}
+
+    def answer(self, costs: Costs, x: Array, z: Array) -> Mapping[str, Array]:
+        own = replace(self, z=z)
+        prox = own.prox
+        start = {"broadcast": x, "iterate": z, "argument": None}[self.solver.start]
+        return own._centred(prox.answer(costs, prox.v, start))
 
 
 @dataclass(frozen=True)
@@ -191,7 +251,7 @@ class Curvature(CostQuestion):
 
     def answer(self, costs: Costs, x: Array | None) -> Mapping[str, Array]:
         bounds = costs.bounds if x is None else costs.at(x).bounds()  # ℓ_j and L_j, each (k,)
-        return {"bounds": np.stack(bounds, axis=1)}
+        return {"bounds": namespace(bounds[0]).stack(bounds, axis=1)}
 
 
 class ProofScalars(NamedTuple):
@@ -305,8 +365,8 @@ class Line(CostQuestion):
     parts: ClassVar = {"values": Part(("t",), some_not_nan, VALUES)}
 
     def answer(self, costs: Costs, x: Array, direction: Array) -> Mapping[str, Array]:
-        values = [costs.value(x + length * direction) for length in self.t]
-        return {"values": np.stack(values, axis=1)}
+        values = [costs.value(x + float(length) * direction) for length in self.t]
+        return {"values": namespace(values[0]).stack(values, axis=1)}
 
 
 @dataclass(frozen=True)

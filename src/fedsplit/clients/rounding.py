@@ -7,9 +7,11 @@ which a proof stays a proof, and a margin only by its sign.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, namespace
 from fedsplit.losses.costs import Costs, Evaluation
 
 
@@ -31,7 +33,9 @@ def rounded_down(x: Array) -> Array:
 
 def all_positive(margin: Array) -> Array:
     """1 where a margin is positive, -1 where it is not, nan where there is none."""
-    return np.where(np.isnan(margin), np.nan, np.where(margin > 0, 1.0, -1.0))
+    xp = namespace(margin)
+    sign: Array = xp.where(margin > 0, 1.0, -xp.ones_like(margin))
+    return xp.where(xp.isnan(margin), margin, sign)  # type: ignore[no-any-return]
 
 
 def separated(at: Evaluation) -> Array:
@@ -39,8 +43,8 @@ def separated(at: Evaluation) -> Array:
 
     nan where the loss has no classes, and where a ridge gives every cost a minimiser anyway.
     """
-    if not at.costs.terms.classifies or at.costs.ridge.any():
-        return np.full(len(at.X), np.nan)
+    if not at.costs.terms.classifies or at.costs.most_ridge > 0:
+        return math.nan * at.X[:, 0]
     return all_positive(at.margin())
 
 
@@ -51,5 +55,7 @@ def sign_along(costs: Costs, x: Array, at_rest: float = 1e-6) -> Array:
     """
     lowest = costs.at(x).margin()
     highest = -costs.at(-x).margin()  # the largest b_i a_iᵀx is less the smallest at -x
-    none = lowest >= -at_rest * np.maximum(highest, 0.0)
-    return np.where(none & ~(lowest > 0), 0.0, all_positive(lowest))
+    xp = namespace(lowest)
+    none = lowest >= -at_rest * xp.clip(highest, 0.0, None)
+    sign: Array = xp.where(none & ~(lowest > 0), 0.0, all_positive(lowest))
+    return sign

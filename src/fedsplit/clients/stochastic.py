@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, like, namespace
 from fedsplit.clients.question import CostQuestion, Part, not_nan
 from fedsplit.clients.rounding import rounded_up
 from fedsplit.losses.batches import Batch, Streams, epochs, independent, unseeded
@@ -49,7 +49,7 @@ class StochasticDescend(CostQuestion):
         for batch in self._batches(costs):
             # a client that has finished its passes stays where it is
             used = np.any(batch.scale > 0, axis=1, keepdims=True)
-            x = x - self.step * used * costs.batch(batch).gradient(x)
+            x = x - self.step * like(1.0 * used, x) * costs.batch(batch).gradient(x)
         return {"point": x}
 
     def _batches(self, costs: Costs) -> Iterator[Batch]:
@@ -75,5 +75,5 @@ class BatchCurvature(CostQuestion):
     def answer(self, costs: Costs, x: Array | None) -> Mapping[str, Array]:
         ell, _ = costs.bounds if x is None else costs.at(x).bounds()
         # of one row per batch, this is that row's curvature
-        smooth = rounded_up(costs.batch_smoothness(self.batch, x))
-        return {"bounds": np.stack([ell, smooth], axis=1)}
+        smooth = like(rounded_up(costs.batch_smoothness(self.batch, x)), ell)
+        return {"bounds": namespace(ell).stack([ell, smooth], axis=1)}

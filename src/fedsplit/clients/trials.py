@@ -8,7 +8,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedsplit.arrays import Array, Factors, Mask, dots, matvec
+from fedsplit.arrays import (
+    Array,
+    DeviceFactors,
+    Factors,
+    add_diagonal,
+    dots,
+    like,
+    matvec,
+    namespace,
+    on_host,
+    to_host,
+)
 from fedsplit.clients.question import CostQuestion, Part, anything, nonnegative, not_nan
 from fedsplit.clients.rounding import separated
 from fedsplit.losses.costs import Costs, Evaluation
@@ -56,11 +67,13 @@ class Overview(CostQuestion):
             "diagonal": at.diagonal(),
             "gradient": gradient,
             "value": value,
-            "rank": np.minimum(1.0, rows / terms.d),
-            "gain": np.round(_gain(at), 1),
+            "rank": like(np.minimum(1.0, rows / terms.d), x),
+            "gain": namespace(x).round(10.0 * _gain(at)) / 10.0,
         }
         if self.origin:
-            parts["value_at_0"] = np.nan_to_num(costs.value_at_origin, nan=np.inf, posinf=np.inf)
+            xp = namespace(x)
+            origin = costs.value_at_origin
+            parts["value_at_0"] = xp.where(xp.isnan(origin), np.inf, origin)
         return parts
 
 
@@ -119,10 +132,13 @@ class Trials(CostQuestion):
         found = [_finite(at) for at in trials]
         made = self.x if self.reference is None else self.reference
         there = x if reference is None else reference
-        key = made.tobytes(), np.asarray(self.diagonal).tobytes()
+        key = to_host(made).tobytes(), np.asarray(self.diagonal).tobytes()
+        diagonal = self.diagonal
+        if not isinstance(diagonal, float):
+            diagonal = like(diagonal, x)
 
         def make() -> Solver:
-            return _inverse(costs.counted().at(there), self.diagonal)
+            return _inverse(costs.counted().at(there), diagonal)
 
         # Counted once, though a client that has forgotten the factors makes them again: so the
         # count is a function of the questions.
@@ -132,27 +148,29 @@ class Trials(CostQuestion):
             costs.work.factorisations += 1
         value, gradient = found[0]
         step = inverse.solve(prediction - gradient)
-        usable = np.isfinite(value) & np.isfinite(step).all(axis=1)
+        xp = namespace(x)
+        usable = xp.isfinite(value) & xp.all(xp.isfinite(step), axis=1)
         if isinstance(inverse, Factors):
             usable = usable & ~inverse.singular
         parts = {
-            "values": np.stack([value for value, _ in found], axis=1),
-            "gradients": np.stack([gradient for _, gradient in found], axis=1),
-            "step": np.where(usable[:, None], step, 0.0),
+            "values": xp.stack([value for value, _ in found], axis=1),
+            "gradients": xp.stack([gradient for _, gradient in found], axis=1),
+            "step": xp.where(usable[:, None], step, 0.0),
             "margin": separated(trials[0]),
         }
         if reference is None:
-            trace = np.sum(trials[0].diagonal() / self.diagonal, axis=1)
-            parts["trace"] = np.where(np.isfinite(trace), trace, 0.0)
+            trace = xp.sum(trials[0].diagonal() / diagonal, axis=1)
+            parts["trace"] = xp.where(xp.isfinite(trace), trace, 0.0)
         return parts
 
 
 def _finite(at: Evaluation) -> tuple[Array, Array]:
     """Values and gradients; inf and 0 where one is beyond float64, which the server refuses."""
-    usable = np.isfinite(at.value) & np.isfinite(at.gradient).all(axis=1)
-    if usable.all():
+    xp = namespace(at.X)
+    usable = xp.isfinite(at.value) & xp.all(xp.isfinite(at.gradient), axis=1)
+    if xp.all(usable):
         return at.value, at.gradient
-    return np.where(usable, at.value, np.inf), np.where(usable[:, None], at.gradient, 0.0)
+    return xp.where(usable, at.value, np.inf), xp.where(usable[:, None], at.gradient, 0.0)
 
 
 def _inverse(at: Evaluation, diagonal: float | Array) -> Solver:
@@ -170,19 +188,22 @@ def _gain(at: Evaluation) -> Array:
     nothing.
     """
     at.costs.work.factorisations += 1
+    xp = namespace(at.X)
     if at.costs.terms.large:
         D = np.where(at.diagonal() > 0, at.diagonal(), 1.0)
         shift = TINY * D
         v = ByProducts(lambda U: at.times(U) + shift * U, D + shift, 1e-10).solve(at.gradient)
         q = at.times(v)
     else:
-        finite: Mask = np.asarray(np.isfinite(at.hessian).all(axis=(1, 2)))
-        finite = finite & np.isfinite(at.gradient).all(axis=1)
-        H = np.where(finite[:, None, None], at.hessian, 0.0)
-        v = Factors(H, TINY).solve(np.where(finite[:, None], at.gradient, 0.0))
+        finite = xp.all(xp.isfinite(at.hessian), axis=(1, 2))
+        finite = finite & xp.all(xp.isfinite(at.gradient), axis=1)
+        H = xp.where(finite[:, None, None], at.hessian, 0.0)
+        D = xp.linalg.diagonal(H)
+        D = xp.where(D > 0, D, 1.0)
+        shifted = Factors(H, TINY) if on_host(H) else DeviceFactors(add_diagonal(H, TINY * D))
+        v = shifted.solve(xp.where(finite[:, None], at.gradient, 0.0))
         q = matvec(H, v)
-        D = np.einsum("kii->ki", H)
-        D = np.where(D > 0, D, 1.0)
     # (vᵀq)² is in both, and cancels
-    gain = np.log(dots(v, v) * dots(q, q)) - np.log(dots(v, D * v) * dots(q, q / D))
-    return np.where(np.isfinite(gain), gain, 0.0)
+    gain = xp.log(dots(v, v) * dots(q, q)) - xp.log(dots(v, D * v) * dots(q, q / D))
+    known: Array = xp.where(xp.isfinite(gain), gain, 0.0)
+    return known

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, TypeAlias
 
 import numpy as np
-from array_api_compat import (
-    array_namespace,
-    device,
-    is_array_api_obj,
-    is_cupy_array,
-    is_jax_array,
-    is_numpy_array,
-    to_device,
-)
+from array_api_compat import array_namespace
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, to_host
 from fedsplit.errors import InputError
 
 DeviceArray: TypeAlias = Any
@@ -28,16 +20,6 @@ Namespace: TypeAlias = Any
 
 DTYPES = ("float32", "float64")
 """What rows may be kept in."""
-
-
-def on_device(values: object) -> bool:
-    """Whether this is an array of another library than NumPy."""
-    if is_numpy_array(values):
-        return False
-    try:
-        return bool(is_array_api_obj(values))
-    except AttributeError:  # a module of the user's has the name of an array library
-        return False
 
 
 def library(name: str) -> tuple[Namespace, Any]:
@@ -85,20 +67,6 @@ def floats(name: str) -> str:
     return name
 
 
-def to_host(values: Any) -> Array:
-    """An array as a NumPy array, copied from its device if it is on one."""
-    if not on_device(values):
-        return np.asarray(values)
-    xp = array_namespace(values)
-    if hasattr(values, "get"):  # CuPy
-        return np.asarray(values.get())
-    if xp.__name__.endswith("array_api_strict"):
-        return np.asarray(to_device(values, xp.Device("CPU_DEVICE")))
-    if is_jax_array(values):  # its devices have no names
-        return np.asarray(values)
-    return np.asarray(to_device(values, "cpu"))
-
-
 def numbers(values: Any) -> Array | None:
     """Numbers that a user passes, here or on a device, as float64; None if they are not numbers."""
     try:
@@ -107,40 +75,15 @@ def numbers(values: Any) -> Array | None:
         return None
 
 
-def combined(terms: Sequence[tuple[float, DeviceArray]]) -> DeviceArray:
-    """Σ_i t_i a_i of arrays of one shape and dtype."""
-    (t, array), *others = terms
-    if others and is_cupy_array(array):
-        coefficients, arrays = zip(*terms, strict=True)
-        return _fused_sum(len(terms))(*arrays, *coefficients)
-    result = array if t == 1.0 else t * array
-    for t, array in others:
-        result = result + (array if t == 1.0 else t * array)
-    return result
-
-
-def difference(a: DeviceArray, b: DeviceArray, dtype: Any) -> DeviceArray:
-    """a - b in the precision of both, rounded to another one afterwards."""
-    xp = array_namespace(a)
-    if not is_cupy_array(a):
-        return xp.astype(a - b, dtype, copy=False)
-    cupy = import_module("cupy")
-    return cupy.subtract(a, b, out=cupy.empty(a.shape, dtype=dtype), casting="unsafe")
-
-
-@cache
-def _fused_sum(count: int) -> Any:
-    """The sum of so many multiples in one pass, for CuPy."""
-    names = range(count)
-    inputs = [f"T a{i}" for i in names] + [f"float64 t{i}" for i in names]
-    code = "y = " + " + ".join(f"t{i} * a{i}" for i in names)
-    cupy = import_module("cupy")
-    return cupy.ElementwiseKernel(", ".join(inputs), "T y", code, "fedsplit_sum")
-
-
-def vector(values: Any, like: DeviceArray) -> DeviceArray:
-    """Numbers as float64 on the device of another array."""
-    xp = array_namespace(like)
-    if on_device(values):
-        return xp.astype(values, xp.float64, copy=False)
-    return xp.asarray(np.asarray(values, dtype=np.float64), device=device(like))
+@contextmanager
+def within_memory(what: str) -> Iterator[None]:
+    """Raise InputError, in one line, where a device has too little memory for something."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:  # CuPy's, and PyTorch's
+        if isinstance(error, RuntimeError) and "out of memory" not in str(error).lower():
+            raise
+        raise InputError(
+            f"{what} does not fit in the device's memory: use fewer clients, float32 rows, or a "
+            "method that sends less"
+        ) from None

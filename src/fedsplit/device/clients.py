@@ -1,181 +1,194 @@
-"""Clients whose rows are on a device: questions answered by a few passes over stacked arrays."""
+"""Clients whose rows are on a device: the questions that all clients answer, in a few passes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+import time
+from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from fedsplit.arrays import Array, Mask
-from fedsplit.clients.oracle import Clients
+from fedsplit.arrays import Array, Mask, on_device, placed, to_host
+from fedsplit.clients.oracle import Clients, everyone
 from fedsplit.clients.question import Answer, CostQuestion
-from fedsplit.clients.questions import (
-    Curvature,
-    Descend,
-    Evaluate,
-    Gradient,
-    Prox,
-    Value,
-)
-from fedsplit.clients.stacked import StackedClients
-from fedsplit.device.answers import DeviceAnswer, Told, exact, nothing
-from fedsplit.device.backend import DeviceArray, to_host, vector
-from fedsplit.device.blocks import BlockVector, Coefficients, Spanned
-from fedsplit.device.curvature import bounds, bounds_at
-from fedsplit.device.local import Local
+from fedsplit.clients.questions import Curvature, Prox, Reflection
+from fedsplit.clients.stacked import QUIET, StackedClients
+from fedsplit.device.backend import DeviceArray, within_memory
+from fedsplit.device.kernels import VALUES, Kernels, Pass, Planner
 from fedsplit.device.pooled import PooledTerms
 from fedsplit.device.rows import DeviceRows
 from fedsplit.errors import InputError
+from fedsplit.local.gradient import GradientProx
+from fedsplit.local.newton import ExactProx, NewtonProx
+from fedsplit.losses.costs import Costs
+from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.losses.terms import Block
 
 
 class DeviceClients(Clients):
-    """m clients on a device; x is a (d,) array there, in float64.
+    """m clients on a device, with points (d,) or (m, d) there.
+
+    Answers are in float64, those of kernels in float32.
 
     Parameters
     ----------
     rows : DeviceRows
     ridge : (d,) array
         λ/m, on the host.
+    fused : bool
+        Whether kernels answer what they can; otherwise everything takes the plain path.
+    to_host : bool
+        Whether questions come from the host, and answers go there.
     """
 
     on_device = True
-    tells_values = True
+    hessians = True
 
-    def __init__(self, rows: DeviceRows, ridge: Array) -> None:
+    def __init__(
+        self, rows: DeviceRows, ridge: Array, fused: bool = True, to_host: bool = False
+    ) -> None:
         self.rows = rows
         self.ridge = ridge
+        self.fused = fused
+        self.to_host = to_host
         self.m = rows.m
         self.d = rows.d
-        if rows.A.dtype == rows.xp.float32:
+        if rows.in_float32:
             self.rounded = "about the rows as rounded to float32"
-        self._everyone: Mask = np.ones(self.m, dtype=bool)
-        self._asked: Mask | None = None  # the last mask of all clients
-        self._measured = (b"", 0.0)  # the last x of ``objective``, and F there
-        xp = rows.xp
-        self._present = xp.ones((self.m,), dtype=xp.bool, device=rows.device)
-        self._answers: Mapping[type, Callable[[Any], DeviceAnswer]] = {
-            Prox: self._prox,
-            Descend: self._descend,
-            Gradient: self._gradient,
-            Value: self._value,
-            Evaluate: self._evaluate,
-            Curvature: self._curvature,
-        }
+        self._everyone: Mask = everyone(self.m)
+        self._ridge = placed(ridge, rows.A)
+        # rows that fit in one piece are converted once, and what is derived of them is kept
+        parts = list(rows.parts())
+        self._whole = Costs(rows.terms(parts[0]), self._ridge) if len(parts) == 1 else None
+        if self._whole is None:
+            # a measurement reads all rows, which is most of the time of a round
+            self.measured_every = 20
 
-    def ask(self, question: CostQuestion) -> Answer:
-        answer = self._answers.get(type(question))
-        if answer is None:
-            raise InputError(
-                f"{question.name()} has no device path: use FedSplit, FedGD, FedProx or "
-                "FedSplitInformation, or clients that are not on a device"
-            )
-        return answer(question)
+    def with_ridge(self, ridge: Array) -> DeviceClients:
+        """The same data with another ridge, (d,), on the host; nothing is copied."""
+        return DeviceClients(self.rows, ridge, self.fused, self.to_host)
 
-    def ask_some(self, question: CostQuestion, drawn: Mask) -> Answer:
-        if drawn is not self._asked and not drawn.all():
-            raise InputError(
-                "participation below 1 has no device path: all clients on a device answer together"
-            )
-        self._asked = drawn  # looking through a million of them takes a while
-        return self.ask(question)
+    def answering_to_host(self) -> DeviceClients:
+        """The same clients, for a method whose own arithmetic is on the host."""
+        other = copy(self)
+        other.to_host = True
+        return other
 
     def vector(self, x: Array) -> DeviceArray:
-        return vector(x, self.rows.A)
-
-    def repeated(self, x: DeviceArray) -> BlockVector:
-        return BlockVector(self.rows, ((1.0, x),))
-
-    def objective(self, x: DeviceArray) -> float:
-        # the end of a run is looked at twice, and each look reads all rows
-        at = to_host(x).tobytes()
-        if at != self._measured[0]:
-            self._measured = at, self.local.objective(x)
-        return self._measured[1]
-
-    @cached_property
-    def _pooled(self) -> StackedClients:
-        terms = PooledTerms(self.rows)
-        pooled = StackedClients(self.d, [Block([0], terms)], self.m * self.ridge)
-        pooled.stands_for = self.m
-        return pooled
+        return to_host(x) if self.to_host else placed(x, self.rows.A)
 
     def pooled(self) -> StackedClients:
         return self._pooled
 
-    def with_ridge(self, ridge: Array) -> DeviceClients:
-        """The same data with another ridge, (d,), on the host; nothing is copied."""
-        return DeviceClients(self.rows, ridge)
+    @cached_property
+    def _pooled(self) -> StackedClients:
+        pooled = StackedClients(self.d, [Block([0], PooledTerms(self.rows))], self.m * self.ridge)
+        pooled.stands_for = self.m
+        return pooled
+
+    def objective(self, x: Array) -> float | None:
+        if self._kernels is None:
+            return self.pooled().objective(to_host(x))
+        value = self._kernels.run(Pass(VALUES, placed(x, self.rows.A)))[-1]
+        return value + 0.5 * self.m * float(self.ridge @ to_host(x) ** 2)
+
+    def ask(self, question: CostQuestion) -> Answer:
+        began = time.perf_counter()
+        if isinstance(question, Prox | Reflection):
+            _check_solver(question.solver)
+        points = {
+            name: self._placed(point)
+            for name, point in zip(question.vectors, question.points(), strict=True)
+        }
+        what = f"the answer of {self.m:,} clients to {question.name()}"
+        with within_memory(what), np.errstate(**QUIET):
+            answer = self._answered(replace(question, **points), began)  # type: ignore[type-var]
+        if not self.to_host:
+            return answer
+        parts = {name: to_host(part) for name, part in answer.parts.items()}
+        summary = answer.summary
+        if summary is not None:
+            summary = summary._replace(mean=to_host(summary.mean))
+        return answer._replace(parts=parts, summary=summary)
+
+    def _placed(self, point: Any) -> DeviceArray | None:
+        """A point on the device: rows that are there in float32 stay so."""
+        if point is None or (on_device(point) and point.ndim == 2):
+            return point
+        return placed(point, self.rows.A)
+
+    def _answered(self, question: CostQuestion, began: float) -> Answer:
+        """The answer to a question whose points are on the device: by a kernel, if there is one."""
+        at = None if self._planner is None else self._planner.plan(question)
+        if at is not None and self._kernels is not None:
+            rows, summary, _ = self._kernels.run(at)
+            return self._fused(question, rows, summary, began)
+        answers = []
+        work = []
+        for part in self.rows.parts():
+            costs = self._whole or Costs(self.rows.terms(part), self._ridge)
+            costs = costs.counted()
+            asked = question
+            if question.streams is not None:
+                asked = question.seeded(question.streams[part])
+            own = [self._own(point, part) for point in question.points()]
+            answers.append(asked.answer(costs, *own))
+            work.append(costs.work.each(part.stop - part.start))
+        seconds = np.full(self.m, (time.perf_counter() - began) / self.m)
+        parts = {name: self._joined([each[name] for each in answers]) for name in answers[0]}
+        return Answer(parts, self._everyone, seconds, np.concatenate(work))
+
+    def _own(self, point: DeviceArray | None, part: slice) -> DeviceArray | None:
+        """A point as one row for each of some clients, in float64."""
+        if point is None:
+            return None
+        xp = self.rows.xp
+        if point.ndim == 1:
+            return xp.broadcast_to(point, (part.stop - part.start, self.d))
+        return xp.astype(point[part, :], xp.float64, copy=False)
+
+    def _joined(self, arrays: Sequence[DeviceArray]) -> DeviceArray:
+        return arrays[0] if len(arrays) == 1 else self.rows.xp.concat(arrays)
+
+    def _fused(self, question: CostQuestion, rows: Any, summary: Any, began: float) -> Answer:
+        """The answer of a kernel: of errors and margins it has the worst, for every client."""
+        if not self.rows.phi.classifies or self.ridge.any():
+            summary = summary._replace(margin=math.nan)
+        parts = dict.fromkeys(question.answer_parts(), rows)
+        for name in ("error", "margin"):
+            if name in parts:
+                parts[name] = np.broadcast_to(getattr(summary, name), (self.m,))
+        none = np.zeros(0)  # a million numbers that are the same would take longer than the round
+        return Answer(parts, self._everyone, none, none, summary)
 
     @cached_property
-    def local(self) -> Local:
-        """The local solvers."""
-        return Local(self.rows, self.ridge)
+    def _kernels(self) -> Kernels | None:
+        return Kernels(self.rows) if self.fused and Kernels.fit(self.rows) else None
 
     @cached_property
+    def _planner(self) -> Planner | None:
+        """What kernels can answer; None if there are none, or each coordinate has its own ridge."""
+        if self._kernels is None or (self.ridge != self.ridge[0]).any():
+            return None
+        quadratic = isinstance(self.rows.phi, LeastSquares)
+        return Planner(quadratic, float(self.ridge[0]), self._bounds)
+
     def _bounds(self) -> tuple[DeviceArray, DeviceArray]:
-        ell, L = bounds(self.rows)
-        return ell + float(self.ridge.min()), L + float(self.ridge.max())
+        return self._known_bounds
 
-    def _answer(self, parts: Mapping[str, Any], told: Told) -> DeviceAnswer:
-        return DeviceAnswer.on_device(parts, self._present, self._everyone, told)
+    @cached_property
+    def _known_bounds(self) -> tuple[DeviceArray, DeviceArray]:
+        bounds = self._answered(Curvature(), time.perf_counter()).rows
+        return bounds[:, 0], bounds[:, 1]
 
-    def _prox(self, question: Prox) -> DeviceAnswer:
-        if question.gradient:
-            raise InputError("prox with gradients has no device path")
-        start = question.v if question.start is None else question.start
-        solved = self.local.prox(question.v, question.s, start, question.solver, self._bounds_now)
-        parts: dict[str, Any] = {"point": solved.point}
-        if solved.errors is not None:
-            parts["error"] = solved.errors
-        told = solved.told
-        if self.ridge.any():  # which gives every cost a minimiser, whatever the margin
-            told = replace(told, margin=nothing)
-        return self._answer(parts, told)
 
-    def _bounds_now(self) -> tuple[DeviceArray, DeviceArray]:
-        return self._bounds
-
-    def _descend(self, question: Descend) -> DeviceAnswer:
-        if question.shift is not None:
-            raise InputError("descent with a shift has no device path: use FedSplit or FedGD")
-        solved = self.local.descend(question.x, question.step, question.steps)
-        # the end of so many steps is what was asked for, and a margin was not
-        return self._answer(
-            {"point": solved.point}, replace(solved.told, error=exact, margin=nothing)
+def _check_solver(solver: object) -> None:
+    """Raise InputError unless a local solver is written over the array API."""
+    if not isinstance(solver, ExactProx | NewtonProx | GradientProx):
+        raise InputError(
+            f"{type(solver).__name__} has no device path: use ExactProx, NewtonProx or GradientProx"
         )
-
-    def _gradient(self, question: Gradient) -> DeviceAnswer:
-        return self._answer({"gradient": self._gradients(question.x)}, Told(self.m, work=(1, 0, 0)))
-
-    def _value(self, question: Value) -> DeviceAnswer:
-        return self._answer({"value": self._values(question.x)}, Told(self.m))
-
-    def _evaluate(self, question: Evaluate) -> DeviceAnswer:
-        parts = {"value": self._values(question.x), "gradient": self._gradients(question.x)}
-        return self._answer(parts, Told(self.m, work=(1, 0, 0)))
-
-    def _curvature(self, question: Curvature) -> DeviceAnswer:
-        found = self._bounds
-        if question.x is not None:
-            ell, L = bounds_at(self.rows, question.x)
-            found = ell + float(self.ridge.min()), L + float(self.ridge.max())
-        return self._answer({"bounds": self.rows.xp.stack(found, axis=1)}, Told(self.m))
-
-    def _values(self, x: DeviceArray) -> DeviceArray:
-        """f_j(x), (m,), in float64."""
-        rows = self.rows
-        ridge = 0.5 * rows.xp.sum(self.vector(self.ridge) * x * x)
-        return rows.values(rows.predictor(rows.product(x))) + ridge
-
-    def _gradients(self, x: DeviceArray) -> BlockVector:
-        """∇f_j(x)."""
-        rows = self.rows
-        slopes = rows.slopes(rows.predictor(rows.product(x)))
-        e = self.vector(self.ridge) * x
-        total = rows.adjoint_total(slopes) + self.m * e
-        moved = Spanned(rows, total, e, Coefficients((1.0, slopes)))
-        return BlockVector.moved(rows.zeros(self.d), moved)

@@ -1,68 +1,154 @@
-"""Fused kernels for CuPy: a prox of every client in one pass over the rows.
+"""Fused kernels for CuPy: the local solves of all clients in one pass over the rows.
 
-For float32 rows of at most 32 rows and 128 columns per client; ``prox.cu`` says how. They compute
-what ``span_steps`` does.
+For float32 rows of at most 32 rows and 128 columns per client; ``prox.cu`` says how. Everything
+else takes the plain path, which computes the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache, cached_property
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from importlib.resources import files
 from typing import Any, NamedTuple
 
 import numpy as np
-from array_api_compat import is_cupy_array
+from array_api_compat import array_namespace, is_cupy_array
 
-from fedsplit.device.answers import Numbers, Told, nothing
+from fedsplit.arrays import Array
+from fedsplit.clients.question import CostQuestion, Summary
+from fedsplit.clients.questions import Descend, Prox, Reflection
 from fedsplit.device.backend import DeviceArray
-from fedsplit.device.blocks import Coefficients, Dense, Displacement, Spanned
 from fedsplit.device.rows import DeviceRows
-from fedsplit.losses.least_squares import LeastSquares
+from fedsplit.local.gradient import GradientProx
+from fedsplit.local.newton import ExactProx, NewtonProx
+from fedsplit.local.solver import ProxSolver
 
-MOST_ROWS = 32
-MOST_COLUMNS = 128
-THREADS = 128
-"""Of a block: two blocks fit on a multiprocessor, with more than 200 registers for each thread."""
+VALUES, GRADIENT, NEWTON, QUADRATIC = range(4)
+"""The kinds of ``SOLVER`` in prox.cu."""
 
-NEWTON_STEPS = 30
+Bounds = Callable[[], tuple[DeviceArray, DeviceArray]]
+"""ℓ_j and L_j, each (m,), computed when they are needed."""
 
 
 class Pass(NamedTuple):
-    """What one pass over the rows does.
+    """What one pass over the rows does: u near argmin_u s·Σφ(Au) + ½r‖u‖² - pull·⟨v, u⟩.
 
     Attributes
     ----------
-    newton : bool
-        Whether to solve exactly; otherwise gradient steps.
+    kind : int
+        The solver.
+    x : (d,) array
+        Where F is computed too.
+    points : (m, d) array or None
+        p of every client; None where all of them are at x.
+    side : float
+        v = x + side·(p - x).
     start : (float, float)
         α and β of the start αv + βx.
-    linear : (float, float, float)
-        s, r and l of the steps u ← u - a(s∇Σφ(Au) + ru - lv).
+    s, r, pull : float
     step : float or (m,) array
-        a.
+        That of gradient steps.
     steps : int
-    proved : float
-        What the length of the residual is multiplied by to bound the error.
+        The number of gradient steps, or the most Newton steps.
+    reflect : bool
+        Whether the answer is p + 2(u - x); otherwise it is u.
+    work : (int, int, int)
+        Gradients, Hessians and factorisations of a client, as they are counted.
     """
 
-    newton: bool
-    start: tuple[float, float]
-    linear: tuple[float, float, float]
-    step: float | DeviceArray
-    steps: int
-    proved: float
+    kind: int
+    x: DeviceArray
+    points: DeviceArray | None = None
+    side: float = 1.0
+    start: tuple[float, float] = (0.0, 1.0)
+    s: float = 1.0
+    r: float = 1.0
+    pull: float = 1.0
+    step: float | DeviceArray = 0.0
+    steps: int = 0
+    reflect: bool = False
+    work: tuple[int, int, int] = (0, 0, 0)
 
 
-def fits(rows: DeviceRows) -> bool:
-    """Whether there are kernels for these rows."""
-    return (
-        is_cupy_array(rows.A)
-        and str(rows.A.dtype) == "float32"
-        and rows.n <= MOST_ROWS
-        and rows.d <= MOST_COLUMNS
-    )
+@dataclass(frozen=True)
+class Planner:
+    """Which questions a pass over the rows can answer, and how.
+
+    Attributes
+    ----------
+    quadratic : bool
+        Whether the costs are.
+    ridge : float
+        λ/m.
+    bounds : callable
+    newton_steps : int
+        Far more than a convex cost with a line search needs in float32.
+    """
+
+    quadratic: bool
+    ridge: float
+    bounds: Bounds
+    newton_steps: int = 30
+
+    def plan(self, question: CostQuestion) -> Pass | None:
+        """The pass that answers a question; None if it takes the plain path."""
+        table: Mapping[type, Callable[[Any], Pass | None]] = {
+            Reflection: self._reflection,
+            Prox: self._prox,
+            Descend: self._descent,
+        }
+        planned = table.get(type(question))
+        return None if planned is None else planned(question)
+
+    def _reflection(self, question: Reflection) -> Pass | None:
+        # v = 2x - z, so that z = 2x - v
+        starts = {"broadcast": (0.0, 1.0), "iterate": (-1.0, 2.0), "argument": (1.0, 0.0)}
+        start = starts[question.solver.start]
+        at = Pass(NEWTON, question.x, question.z, -1.0, start, reflect=True)
+        return self._solve(at, question.s, question.solver)
+
+    def _prox(self, question: Prox) -> Pass | None:
+        at = None
+        if question.start is None and question.v.ndim == 1:
+            at = Pass(NEWTON, question.v)
+        elif question.start is not None and question.start.ndim < question.v.ndim:
+            at = Pass(NEWTON, question.start, question.v)
+        if at is None or question.gradient:
+            return None
+        return self._solve(at, question.s, question.solver)
+
+    def _solve(self, at: Pass, s: float | Array, solver: ProxSolver) -> Pass | None:
+        """The pass with a local solver; None if there is no kernel for it."""
+        if not isinstance(s, float):
+            return None
+        at = at._replace(s=s, r=1.0 + s * self.ridge)
+        if isinstance(solver, ExactProx | NewtonProx):
+            kind = QUADRATIC if self.quadratic else NEWTON
+            return at._replace(kind=kind, steps=self.newton_steps, work=(1, 1, 1))
+        if isinstance(solver, GradientProx):
+            step = solver.inner_steps(s, self.bounds)
+            if not _all_finite(step):  # a line search has to find some of them
+                return None
+            work = (solver.steps + 1, 0, 0)
+            return at._replace(kind=GRADIENT, step=step, steps=solver.steps, work=work)
+        return None
+
+    def _descent(self, question: Descend) -> Pass | None:
+        if question.shift is not None or question.x.ndim != 1:
+            return None
+        work = (question.steps, 0, 0)
+        at = Pass(GRADIENT, question.x, r=self.ridge, pull=0.0, work=work)
+        return at._replace(step=float(question.step), steps=question.steps)
+
+
+def _all_finite(step: float | DeviceArray) -> bool:
+    if isinstance(step, float):
+        return math.isfinite(step)
+    xp = array_namespace(step)
+    return bool(xp.all(xp.isfinite(step)))
 
 
 class Kernels:
@@ -72,150 +158,94 @@ class Kernels:
     ----------
     rows : DeviceRows
         That fit.
+    threads : int
+        Of a block: two blocks of 128 are on a multiprocessor, with 255 registers for each thread.
     """
 
-    def __init__(self, rows: DeviceRows) -> None:
+    most_rows = 32
+    most_columns = 128
+
+    def __init__(self, rows: DeviceRows, threads: int = 128) -> None:
         self.rows = rows
+        self._threads = threads
         self._cupy = import_module("cupy")
-        processors = self._cupy.cuda.Device().attributes["MultiProcessorCount"]
-        self._blocks = 2 * processors
-        self._warps = self._blocks * THREADS // 32
+        self._blocks = 2 * self._cupy.cuda.Device().attributes["MultiProcessorCount"]
+        self._warps = self._blocks * threads // 32
         self._partial = self._cupy.empty((self._warps, rows.d + 4))
+        self._gram = self._gram_of_lanes()
+        self._functions: dict[tuple[int, bool, bool, bool], tuple[Any, Any]] = {}
 
-    def prox(
-        self,
-        x: DeviceArray,
-        e: DeviceArray,
-        factor: float,
-        moved: Displacement | None,
-        what: Pass,
-        half_ridge: float,
-    ) -> tuple[Displacement, Numbers]:
-        """The displacements of v = e + factor·δ from x, and their squares, F(x), error and margin.
+    @classmethod
+    def fit(cls, rows: DeviceRows) -> bool:
+        """Whether there are kernels for these rows."""
+        fits = rows.n <= cls.most_rows and rows.d <= cls.most_columns and bool(rows.phi.code)
+        return fits and rows.in_float32 and is_cupy_array(rows.A)
 
-        δ is in the span of the rows if answers are; else it is of m·d numbers.
-        """
+    def run(self, at: Pass) -> tuple[DeviceArray, Summary, float]:
+        """The answers, (m, d) in float32, what is known of all of them, and Σφ at x."""
         rows = self.rows
-        own_steps = not isinstance(what.step, float)
-        dense = own_steps or isinstance(moved, Dense)
-        terms = self._terms(moved, dense)
-        run, gather = self._compiled(what.newton, own_steps, dense, len(terms))
-        alpha, beta = _end(what)
-        size = rows.d if dense else rows.n
-        out = self._cupy.empty((rows.m, size), dtype=np.float32)
-        carried = self._cupy.empty_like(out) if len(terms) == 2 else None
-        nowhere = self._partial  # a pointer that is not used
-        numbers = [*what.start, *what.linear, 0.0 if own_steps else what.step]
-        missing = 2 - len(terms)
-        numbers += [*(t for t, _ in terms), *(0.0,) * missing]
-        numbers += [factor, alpha, beta - 1.0, what.proved]
-        displaced = [*(c for _, c in terms), *(None,) * missing]
-        arrays = [rows.A, rows.b, rows.w, rows.o, self._gram_of_lanes, *displaced, carried]
-        arrays.append(what.step if own_steps else None)
-        run(
+        cupy = self._cupy
+        own_steps = not isinstance(at.step, float)
+        kind = (at.kind, at.points is not None, at.reflect, own_steps)
+        if kind not in self._functions:
+            self._functions[kind] = self._compiled(*kind)
+        prox, gather = self._functions[kind]
+        out = cupy.empty((0 if at.kind == VALUES else rows.m, rows.d), dtype=np.float32)
+        points = None
+        if at.points is not None:
+            points = cupy.ascontiguousarray(at.points, dtype=np.float32)
+        step = cupy.ascontiguousarray(at.step, dtype=np.float32) if own_steps else None
+        arrays = (rows.A, rows.b, rows.w, rows.o, self._gram, points, step)
+        numbers = (at.side, *at.start, at.s, at.r, at.pull, 0.0 if own_steps else at.step)
+        prox(
             (self._blocks,),
-            (THREADS,),
+            (self._threads,),
             (
-                *(nowhere if array is None else array for array in arrays),
-                x,
-                e,
+                *(self._partial if array is None else array for array in arrays),  # not used
+                at.x,
                 out,
                 self._partial,
                 np.int64(rows.m),
-                np.int32(what.steps),
+                np.int32(at.steps),
                 *map(np.float32, numbers),
             ),
         )
-        if carried is not None and isinstance(moved, Spanned):
-            moved.coefficients.become(carried)
-        found = self._cupy.empty(2 * rows.d + 4)
-        clients = 0.0 if dense else float(rows.m)
-        scalars = map(np.float64, (clients, alpha, beta - 1.0, half_ridge))
-        gather((rows.d + 4,), (256,), (self._partial, np.int32(self._warps), x, e, *scalars, found))
-        read = Numbers(found[2 * rows.d :])
-        both = found[: 2 * rows.d].reshape(2, rows.d)
-        moved_e, total = both
-        square = read.number(0)
-        if dense:
-            return Dense(rows, total, out, square=square), read
-        c = Coefficients((1.0, out))
-        return Spanned(rows, total, moved_e, c, square=square, both=both), read
+        found = cupy.empty(rows.d + 4)
+        read = (self._partial, np.int32(self._warps), np.float64(rows.m), found)
+        gather((rows.d + 4,), (256,), read)
+        away, value, left, margin = found[rows.d :].get().tolist()
+        moved = 2.0 * away if at.reflect else away
+        # what is left of the gradient of an r-strongly convex function bounds the distance
+        error = left / at.r if at.pull else 0.0
+        summary = Summary(found[: rows.d], moved, error, margin, at.work)
+        return out, summary, value
 
-    def told(self, numbers: Numbers, work: tuple[int, int, int]) -> Told:
-        """What the host may read of an answer."""
-        has_classes = self.rows.phi.classifies
-        margin = numbers.number(3) if has_classes else nothing
-        return Told(self.rows.m, numbers.number(2), margin, numbers.number(1), work)
+    def _compiled(self, solver: int, points: bool, reflect: bool, own: bool) -> tuple[Any, Any]:
+        """The kernels for one kind of pass."""
+        module = self._module(SOLVER=solver, POINTS=points, REFLECT=reflect, OWN_STEPS=own)
+        return module.get_function("prox"), module.get_function("gather")
 
-    @cached_property
-    def _gram_of_lanes(self) -> DeviceArray:
-        """K in the order of the lanes."""
+    def _module(self, **macros: int) -> Any:
         rows = self.rows
-        groups = -(-rows.m // (32 // rows.n))
-        size = groups * rows.n * 32
+        macros |= {"N": rows.n, "D": rows.d, "STEADY": rows.phi.concordance <= 1.0}
+        macros |= {"WEIGHTS": rows.w is not None, "OFFSETS": rows.o is not None}
+        return _compile(rows.phi.code, tuple(macros.items()))
+
+    def _gram_of_lanes(self) -> DeviceArray:
+        """A_jA_jᵀ in the order in which lanes read it."""
+        rows = self.rows
+        size = -(-rows.m // (32 // rows.n)) * rows.n * 32
         laid_out = self._cupy.empty(size, dtype=np.float32)
-        code = _module(rows, False, False, False, 0).get_function("lay_out")
-        code((-(-size // 256),), (256,), (rows.row_gram, laid_out, np.int64(rows.m)))
+        gram = self._cupy.matmul(rows.A, rows.A.transpose(0, 2, 1))
+        module = self._module(SOLVER=VALUES, POINTS=False, REFLECT=False, OWN_STEPS=False)
+        arguments = (gram, laid_out, np.int64(rows.m))
+        module.get_function("lay_out")((-(-size // 256),), (256,), arguments)
         return laid_out
-
-    def _compiled(self, newton: bool, own_steps: bool, dense: bool, terms: int) -> tuple[Any, Any]:
-        key = (newton, own_steps, dense, terms)
-        if key not in self._functions:
-            module = _module(self.rows, *key)
-            self._functions[key] = module.get_function("prox"), module.get_function("gather")
-        return self._functions[key]
-
-    @cached_property
-    def _functions(self) -> dict[tuple[bool, bool, bool, int], tuple[Any, Any]]:
-        return {}
-
-    def _terms(
-        self, moved: Displacement | None, dense: bool
-    ) -> Sequence[tuple[float, DeviceArray]]:
-        """At most two multiples of arrays that a displacement is the sum of."""
-        if moved is None:
-            return ()
-        if dense or not isinstance(moved, Spanned):
-            return ((1.0, self._cupy.ascontiguousarray(moved.dense())),)
-        if len(moved.coefficients.terms) > 2:
-            return ((1.0, moved.c),)
-        return moved.coefficients.terms
-
-
-def _end(what: Pass) -> tuple[float, float]:
-    """α and β after all steps, if they are common to all clients; else 0."""
-    if what.newton:
-        return 1.0 / what.linear[1], 0.0
-    if not isinstance(what.step, float):
-        return 0.0, 0.0
-    alpha, beta = what.start
-    _, r, pull = what.linear
-    for _ in range(what.steps):
-        alpha = (1.0 - what.step * r) * alpha + what.step * pull
-        beta = (1.0 - what.step * r) * beta
-    return alpha, beta
-
-
-def _module(rows: DeviceRows, newton: bool, own_steps: bool, dense: bool, terms: int) -> Any:
-    settings = {
-        "N": rows.n,
-        "D": rows.d,
-        "NEWTON": newton,
-        "QUADRATIC": isinstance(rows.phi, LeastSquares),
-        "OWN_STEPS": own_steps,
-        "DENSE": dense,
-        "TERMS": terms,
-        "WEIGHTS": rows.w is not None,
-        "OFFSETS": rows.o is not None,
-        "STEADY": rows.phi.concordance <= 1.0,
-    }
-    options = tuple(f"-D{name}={int(value)}" for name, value in settings.items())
-    return _compile(rows.phi.code, options)
 
 
 @cache
-def _compile(loss: str, options: tuple[str, ...]) -> Any:
-    """A module with a loss, compiled once in a process."""
+def _compile(loss: str, macros: tuple[tuple[str, int], ...]) -> Any:
+    """A module, compiled once in a process."""
     code = files("fedsplit.device").joinpath("prox.cu").read_text()
-    cupy = import_module("cupy")
-    return cupy.RawModule(code=loss + code, options=("-std=c++17", *options))
+    options = tuple(f"-D{name}={int(value)}" for name, value in macros)
+    return import_module("cupy").RawModule(code=loss + code, options=("-std=c++17", *options))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -13,23 +12,19 @@ import numpy as np
 from array_api_compat import array_namespace, is_cupy_array
 from array_api_compat import device as device_of
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, chosen, on_device, to_host
 from fedsplit.device.backend import (
     DeviceArray,
     check_memory,
     floats,
     library,
-    on_device,
-    to_host,
 )
 from fedsplit.device.rows import DeviceRows
 from fedsplit.errors import InputError
+from fedsplit.losses.gamma import Gamma
 from fedsplit.losses.linear import LinearLoss
 from fedsplit.losses.observations import Observations, is_sparse, read
 from fedsplit.losses.poisson import Poisson
-
-LOSSES = ("LeastSquares", "Logistic", "Poisson", "Huber")
-"""The losses that have kernels."""
 
 CUDA = 2
 """DLPack's number for NVIDIA's devices."""
@@ -83,9 +78,10 @@ def place(
     dtype : str or None
         "float32" or "float64"; None for that of the arrays.
     """
-    if not isinstance(loss, LinearLoss) or not loss.code:
+    if not isinstance(loss, LinearLoss):
         raise InputError(
-            f"{type(loss).__name__} has no device path: use one of {', '.join(LOSSES)}"
+            f"{type(loss).__name__} has no device path: use a loss of one linear predictor, such "
+            "as Logistic"
         )
     if dtype is not None:
         floats(dtype)
@@ -102,15 +98,18 @@ def place(
         _check_library(clients)
     A, b, w, o = _cast(clients, dtype)
     _check_shapes(A, b, w, o)
+    A, b, w, o = _padded_at_the_end(A, b, w, o)
     rows = DeviceRows(loss, A, _targets(loss, b, w), w, o)
     _check_numbers(rows, ridge)
-    if is_cupy_array(A):
-        named = {name: getattr(rows, name) for name in ("A", "b", "w", "o")}
-        kept = {name: a for name, a in named.items() if a is not None}
-        contiguous = {name: import_module("cupy").ascontiguousarray(a) for name, a in kept.items()}
-        rows = replace(rows, **contiguous)
-        check_memory(rows.bytes_kept, f"a problem of {rows.m:,} clients")
-    return rows
+    _check_functions(loss, rows.b)
+    if not is_cupy_array(A):
+        return rows
+    # kernels read rows of d numbers, and twice the inner products of the rows of every client
+    contiguous = import_module("cupy").ascontiguousarray
+    w, o = (None if each is None else contiguous(each) for each in (rows.w, rows.o))
+    beside = 2 * rows.m * rows.n * (rows.n + 8) * rows.A.itemsize
+    check_memory(beside, f"a problem of {rows.m:,} clients")
+    return DeviceRows(loss, contiguous(rows.A), contiguous(rows.b), w, o)
 
 
 def _check_dense(clients: object) -> None:
@@ -255,6 +254,18 @@ def _check_shapes(A: Any, b: Any, w: Any, o: Any) -> None:
             )
 
 
+def _padded_at_the_end(A: Any, b: Any, w: Any, o: Any) -> tuple[Any, Any, Any, Any]:
+    """The rows of each client, those of weight zero last: batches are drawn of the others."""
+    if w is None:
+        return A, b, w, o
+    unused = to_host(w) == 0
+    if (unused[:, 1:] >= unused[:, :-1]).all():
+        return A, b, w, o
+    order = np.argsort(unused, axis=1, kind="stable")
+    offset = None if o is None else chosen(o, order)
+    return chosen(A, order), chosen(b, order), chosen(w, order), offset
+
+
 def _targets(loss: LinearLoss, b: DeviceArray, w: DeviceArray | None) -> DeviceArray:
     """Targets in the coding of φ, checked; those of padding may be anything."""
     xp = array_namespace(b)
@@ -268,7 +279,21 @@ def _targets(loss: LinearLoss, b: DeviceArray, w: DeviceArray | None) -> DeviceA
         return xp.where(b == 1, xp.ones_like(b), -xp.ones_like(b))
     if isinstance(loss, Poisson) and bool(xp.any(counted < 0)):
         raise InputError("b must be a count of at least zero")
+    if isinstance(loss, Gamma) and bool(xp.any(counted <= 0)):
+        raise InputError("b must be above zero")
     return b
+
+
+def _check_functions(loss: LinearLoss, b: DeviceArray) -> None:
+    """Raise InputError unless φ, which may be the user's own, takes arrays of this library."""
+    try:
+        for function in (loss.value, loss.slope, loss.curvature):
+            function(b[:1, :1], b[:1, :1])
+    except (AttributeError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{type(loss).__name__} has no device path, as its functions are not written over the "
+            f"array API ({str(error).splitlines()[0]})"
+        ) from None
 
 
 def _check_numbers(rows: DeviceRows, ridge: Array) -> None:

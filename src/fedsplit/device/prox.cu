@@ -1,14 +1,19 @@
-// A local prox of every client in one pass over the rows: span_steps.py, fused.
+// A local solve of every client in one pass over the rows, in float32.
 //
-// A warp takes G clients of N rows at a time. Each lane keeps its columns of all their rows in
-// registers; after a transposed reduction lane N·g + i has the numbers of row i of client g, and
-// the steps need products with that row of K alone, by shuffles.
+// A warp takes G clients of N rows at a time. Each lane holds its columns of all their rows in
+// registers; after a transposed reduction lane N·g + i has the numbers of row i of client g. A
+// solution is u = αv + βx + Aᵀw with w of N numbers, so that the steps need products with row i of
+// K = AAᵀ alone, by shuffles.
 //
-// Compiled with these macros: N, D (rows and columns of a client), NEWTON, QUADRATIC (which solver),
-// OWN_STEPS (one inner step per client), DENSE (answers and displacements are D numbers per client,
-// and not N), TERMS (v has a displacement, the sum of so many), WEIGHTS, OFFSETS, STEADY
+// Compiled with these macros: N, D (rows and columns of a client), SOLVER (VALUES, GRADIENT,
+// NEWTON or QUADRATIC), POINTS (each client has a point p of its own), REFLECT (the answer is
+// p + 2(u - x), else u), OWN_STEPS (one inner step per client), WEIGHTS, OFFSETS, STEADY
 // (|φ'''| ≤ φ''); and with the functions of the loss.
 
+#define VALUES 0
+#define GRADIENT 1
+#define NEWTON 2
+#define QUADRATIC 3
 #define INFINITE __int_as_float(0x7f800000)
 constexpr unsigned ALL = 0xffffffffu;
 constexpr int G = 32 / N;
@@ -73,6 +78,47 @@ __device__ __forceinline__ void fetch(const void* line) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
 }
 
+// Have the next numbers of an array brought to the cache.
+template <int COUNT>
+__device__ __forceinline__ void ahead(const float* from, const float* end, int lane) {
+#pragma unroll
+    for (int i = 0; i < COUNT + 31; i += 1024) {  // lines of 128 bytes, which may begin before
+        const float* line = from + i + 32 * lane;
+        if (i + 32 * lane < COUNT + 31 && line < end) fetch(line);
+    }
+}
+
+// A lane's columns of a row of D numbers, from memory and back.
+__device__ __forceinline__ void load(float (&to)[Q], const float* from, int lane, bool there) {
+    if constexpr (WIDE) {
+        float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if (there && 4 * lane < D) v = __ldcs((const float4*)from + lane);
+        to[0] = v.x;
+        to[1 % Q] = v.y;
+        to[2 % Q] = v.z;
+        to[3 % Q] = v.w;
+    } else {
+#pragma unroll
+        for (int q = 0; q < Q; ++q) {
+            const int at = column(lane, q);
+            to[q] = there && at < D ? __ldcs(from + at) : 0.0f;
+        }
+    }
+}
+
+__device__ __forceinline__ void store(const float (&from)[Q], float* to, int lane, bool there) {
+    if constexpr (WIDE) {
+        const float4 v = make_float4(from[0], from[1 % Q], from[2 % Q], from[3 % Q]);
+        if (there && 4 * lane < D) __stcs((float4*)to + lane, v);
+    } else {
+#pragma unroll
+        for (int q = 0; q < Q; ++q) {
+            const int at = column(lane, q);
+            if (there && at < D) __stcs(to + at, from[q]);
+        }
+    }
+}
+
 // (I + kappa·W·K)⁻¹ v by Gauss-Jordan elimination: every pivot is at least 1.
 __device__ __forceinline__ float solve(const float (&K)[N], float W, float v, int row, int base) {
     float M[N];
@@ -94,69 +140,37 @@ __device__ __forceinline__ float solve(const float (&K)[N], float W, float v, in
     return v / pivot;
 }
 
+// u near argmin_u s·Σφ(Au) + ½r‖u‖² - pull·⟨v, u⟩ with v - x = side·(p - x), from αv + βx.
 extern "C" __global__ void __launch_bounds__(128, 2)
 prox(const float* __restrict__ A, const float* __restrict__ b, const float* __restrict__ weights,
      const float* __restrict__ offsets, const float* __restrict__ Kt,
-     const float* __restrict__ displaced, const float* __restrict__ added,
-     float* __restrict__ carried, const float* __restrict__ own_steps,
-     const double* __restrict__ x, const double* __restrict__ e, float* __restrict__ out,
-     double* __restrict__ partial, long long m, int steps, float alpha0, float beta0, float s,
-     float r, float pull, float inner, float first_share, float second_share, float factor,
-     float alpha_end, float beta_end, float proved) {
+     const float* __restrict__ points, const float* __restrict__ own_steps,
+     const double* __restrict__ x, float* __restrict__ out, double* __restrict__ partial,
+     long long m, int steps, float side, float alpha0, float beta0, float s, float r, float pull,
+     float inner) {
     const int lane = threadIdx.x & 31;
     const long long warp = (blockIdx.x * (long long)blockDim.x + threadIdx.x) >> 5;
     const long long warps = (gridDim.x * (long long)blockDim.x) >> 5;
     const long long groups = (m + G - 1) / G;
     const int row = lane % N;
     const int base = lane - row;
-    float xs[Q], es[Q];
+    float xs[Q];
     double total[Q];
 #pragma unroll
     for (int q = 0; q < Q; ++q) {
         const int at = column(lane, q);
         xs[q] = at < D ? (float)x[at] : 0.0f;
-#if DENSE
-        es[q] = at < D ? (float)(e[at] - x[at]) : 0.0f;
-#else
-        es[q] = at < D ? (float)e[at] : 0.0f;
-#endif
         total[q] = 0.0;
     }
-    float ee = 0.0f, ex = 0.0f, xx = 0.0f;
-#pragma unroll
-    for (int q = 0; q < Q; ++q) {
-        ee = fmaf(es[q], es[q], ee);
-        ex = fmaf(es[q], xs[q], ex);
-        xx = fmaf(xs[q], xs[q], xx);
-    }
-    ee = over_lanes(ee);
-    ex = over_lanes(ex);
-    xx = over_lanes(xx);
     double square = 0.0, objective = 0.0;
     float largest = 0.0f, margin = INFINITE;
 
     for (long long g = warp; g < groups; g += warps) {
         const long long first = g * R;
         const long long left = m * N - first;
-        const float* rows = A + first * D;
         float a[R][Q];
 #pragma unroll
-        for (int i = 0; i < R; ++i) {
-            if constexpr (WIDE) {
-                float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-                if (4 * lane < D && i < left) v = __ldcs((const float4*)(rows + i * D) + lane);
-                a[i][0] = v.x;
-                a[i][1 % Q] = v.y;
-                a[i][2 % Q] = v.z;
-                a[i][3 % Q] = v.w;
-            } else {
-#pragma unroll
-                for (int q = 0; q < Q; ++q) {
-                    const int at = column(lane, q);
-                    a[i][q] = at < D && i < left ? __ldcs(rows + i * D + at) : 0.0f;
-                }
-            }
-        }
+        for (int i = 0; i < R; ++i) load(a[i], A + (first + i) * D, lane, i < left);
         const bool mine = lane < R && lane < left;
         const long long id = first + lane;
         const float target = mine ? b[id] : 0.0f;
@@ -170,56 +184,35 @@ prox(const float* __restrict__ A, const float* __restrict__ b, const float* __re
 #else
         const float offset = 0.0f;
 #endif
+#if SOLVER != VALUES
         float K[N];
 #pragma unroll
         for (int k = 0; k < N; ++k) K[k] = __ldcs(Kt + (g * N + k) * 32 + lane);
-        float c = 0.0f;
-#if TERMS && !DENSE
-        if (mine) c = first_share * displaced[id];
-#if TERMS == 2
-        if (mine) {
-            c = fmaf(second_share, added[id], c);
-            carried[id] = c;
-        }
-#endif
-        c *= factor;
-#endif
-#if DENSE
         float v[G][Q];  // v - x: differences of large numbers would be rounded
 #pragma unroll
         for (int h = 0; h < G; ++h) {
+#if POINTS
+            const bool there = g * G + h < m;
+            load(v[h], points + (g * G + h) * D, lane, there);
 #pragma unroll
-            for (int q = 0; q < Q; ++q) {
-                v[h][q] = es[q];
-#if TERMS
-                const int at = column(lane, q);
-                if (at < D && g * G + h < m) v[h][q] += factor * displaced[(g * G + h) * D + at];
+            for (int q = 0; q < Q; ++q) v[h][q] = there ? side * (v[h][q] - xs[q]) : 0.0f;
+#else
+#pragma unroll
+            for (int q = 0; q < Q; ++q) v[h][q] = 0.0f;
 #endif
-            }
         }
 #endif
-        {   // the next clients' rows, K and numbers, on their way to the cache meanwhile
-            const long long later = g + warps;
-            if (later < groups) {
-                if (lane < N) fetch(Kt + (later * N + lane) * 32);
-                const long long number = later * R + (lane & 1 ? R - 1 : 0);
-                if (lane < 2 && number < m * N) fetch(b + number);
-#if TERMS && !DENSE
-                if (lane >= 2 && lane < 4 && number < m * N) fetch(displaced + number);
-#if TERMS == 2
-                if (lane >= 4 && lane < 6 && number < m * N) fetch(added + number);
+        // what comes next is on its way to the cache meanwhile
+        const long long later = g + warps;
+        if (later < groups) {
+            ahead<R * D>(A + later * R * D, A + m * N * D, lane);
+            ahead<R>(b + later * R, b + m * N, lane);
+#if SOLVER != VALUES
+            ahead<N * 32>(Kt + later * N * 32, Kt + groups * N * 32, lane);
+#if POINTS
+            ahead<G * D>(points + later * G * D, points + m * D, lane);
 #endif
 #endif
-            }
-            const char* next = (const char*)(rows + warps * R * D);
-            const char* end = (const char*)(A + m * (long long)N * D);
-#pragma unroll
-            for (int i = 0; i < (R * D * 4 + 4095) / 4096; ++i) {
-                const char* line = next + (i * 32 + lane) * 128;
-                if (line < end && (i * 32 + lane) * 128 < R * D * 4) {
-                    fetch(line);
-                }
-            }
         }
         float sums[32];
 #pragma unroll
@@ -232,38 +225,50 @@ prox(const float* __restrict__ A, const float* __restrict__ b, const float* __re
             sums[i] = sum;
         }
         const float ax = transposed(sums, lane);
+        objective += (double)(weight * value(ax + offset, target));
+        if (weight > 0.0f) margin = fminf(margin, target * ax);
+#if SOLVER != VALUES
+        float av = ax;
+#if POINTS
 #pragma unroll
         for (int i = 0; i < 32; ++i) {
             float sum = 0.0f;
             if (i < R) {
 #pragma unroll
-                for (int q = 0; q < Q; ++q) {
-#if DENSE
-                    sum = fmaf(a[i % R][q], v[(i % R) / N][q], sum);
-#else
-                    sum = fmaf(a[i % R][q], es[q], sum);
-#endif
-                }
+                for (int q = 0; q < Q; ++q) sum = fmaf(a[i % R][q], v[(i % R) / N][q], sum);
             }
             sums[i] = sum;
         }
-        const float ae = transposed(sums, lane);
-        float av = ae;
-#if DENSE
-        av += ax;
-#elif TERMS
-        av += product(K, c, base);
+        av += transposed(sums, lane);
 #endif
-        objective += (double)(weight * value(ax + offset, target));
-        if (weight > 0.0f) margin = fminf(margin, target * ax);
-
-        float alpha = alpha0, beta = beta0, w = 0.0f, kw = 0.0f, slopes;
-#if NEWTON
+        float alpha = alpha0, beta = beta0, w = 0.0f;
+#if SOLVER == GRADIENT
+#if OWN_STEPS
+        const float step_size = mine ? own_steps[id / N] : 0.0f;
+#else
+        const float step_size = inner;
+#endif
+        const float kept = 1.0f - step_size * r;
+        float kw = 0.0f;
+        for (int step = 0; step < steps; ++step) {
+            const float eta = fmaf(alpha, av, fmaf(beta, ax, kw + offset));
+            w = kept * w - step_size * s * (weight * slope(eta, target));
+            alpha = kept * alpha + step_size * pull;
+            beta = kept * beta;
+            kw = product(K, w, base);
+        }
+        const float slopes = weight * slope(fmaf(alpha, av, fmaf(beta, ax, kw + offset)), target);
+        // the gradient that is left is lead·v + rest·x + Aᵀtau
+        const float lead = r * alpha - pull;
+        const float rest = r * beta;
+        const float tau = r * w + s * slopes;
+#else
+        // u = v/r + κAᵀμ with κ = s/r, where μ = -φ'(Au): Newton's method on these N equations
         const float kappa = s / r;
         const float eta0 = av / r + offset;
         float mu = -weight * slope(ax + offset, target);
         float km = kappa * product(K, mu, base);
-#if QUADRATIC
+#if SOLVER == QUADRATIC
         {
             const float missing = -(weight * slope(eta0 + km, target) + mu);
             mu += solve(K, kappa * weight, missing, row, base);
@@ -294,7 +299,7 @@ prox(const float* __restrict__ A, const float* __restrict__ b, const float* __re
             const float kd = kappa * product(K, delta, base);
             const float down = -over_rows(missing * kd, row, base);
             float t = 1.0f;
-            float ahead = psi;
+            float found = psi;
             // where the Hessian changes by less than e, Newton's whole step is good
             if (STEADY && __all_sync(ALL, fabsf(kd) <= 1.0f)) {
                 mu += delta;
@@ -307,54 +312,32 @@ prox(const float* __restrict__ A, const float* __restrict__ b, const float* __re
                 known = true;
             }
             for (int half = 0; half < 30; ++half) {
-                const float k_ahead = km + t * kd;
-                const float m_ahead = mu + t * delta;
-                const float term = weight * value(eta0 + k_ahead, target) + 0.5f * m_ahead * k_ahead;
-                ahead = over_rows(term, row, base);
-                const bool refused = !(ahead <= psi + 1e-4f * t * down + 1e-6f * fabsf(psi));
+                const float k_there = km + t * kd;
+                const float m_there = mu + t * delta;
+                const float term = weight * value(eta0 + k_there, target) + 0.5f * m_there * k_there;
+                found = over_rows(term, row, base);
+                const bool refused = !(found <= psi + 1e-4f * t * down + 1e-6f * fabsf(psi));
                 if (!__any_sync(ALL, refused && active)) break;
                 if (refused) t *= 0.5f;
             }
             mu = fmaf(t, delta, mu);
             km = fmaf(t, kd, km);
-            psi = ahead;
+            psi = found;
         }
 #endif
-        slopes = weight * slope(eta0 + km, target);
-        alpha = alpha_end;
+        alpha = 1.0f / r;
         beta = 0.0f;
         w = kappa * mu;
         const float lead = 0.0f, rest = 0.0f;
-        const float tau = s * (mu + slopes);
-#else
-#if OWN_STEPS
-        const float step_size = mine ? own_steps[(first + lane) / N] : 0.0f;
-#else
-        const float step_size = inner;
+        const float tau = s * (mu + weight * slope(eta0 + km, target));
 #endif
-        const float kept = 1.0f - step_size * r;
-        for (int step = 0; step < steps; ++step) {
-            const float eta = fmaf(alpha, av, fmaf(beta, ax, kw + offset));
-            w = kept * w - step_size * s * (weight * slope(eta, target));
-            alpha = kept * alpha + step_size * pull;
-            beta = kept * beta;
-            kw = product(K, w, base);
-        }
-        slopes = weight * slope(fmaf(alpha, av, fmaf(beta, ax, kw + offset)), target);
-        const float lead = r * alpha - pull;
-        const float rest = r * beta;
-        const float tau = r * w + s * slopes;
-#endif
-
-#if DENSE
 #pragma unroll
         for (int h = 0; h < G; ++h) {
-            const long long client = g * G + h;
             const float al = __shfl_sync(ALL, alpha, h * N);
             const float be = __shfl_sync(ALL, beta, h * N);
             const float le = __shfl_sync(ALL, lead, h * N);
             const float re = __shfl_sync(ALL, rest, h * N);
-            float away[Q], residual[Q];
+            float away[Q], residual[Q];  // u - x, and the gradient that is left
 #pragma unroll
             for (int q = 0; q < Q; ++q) {
                 away[q] = al * v[h][q] + (al + be - 1.0f) * xs[q];
@@ -370,49 +353,25 @@ prox(const float* __restrict__ A, const float* __restrict__ b, const float* __re
                     residual[q] = fmaf(a[h * N + i][q], ti, residual[q]);
                 }
             }
+            const bool there = g * G + h < m;
             float missed = 0.0f, moved = 0.0f;
+            float answer[Q];
 #pragma unroll
             for (int q = 0; q < Q; ++q) {
-                const int at = column(lane, q);
-                if (at < D && client < m) {
-                    out[client * D + at] = away[q];
-                    total[q] += (double)away[q];
+#if REFLECT
+                answer[q] = xs[q] + (2.0f * away[q] + side * v[h][q]);
+#else
+                answer[q] = xs[q] + away[q];
+#endif
+                if (there) {
+                    total[q] += (double)answer[q];
                     moved = fmaf(away[q], away[q], moved);
                     missed = fmaf(residual[q], residual[q], missed);
                 }
             }
+            store(answer, out + (g * G + h) * D, lane, there);
             square += (double)moved;
             largest = fmaxf(largest, over_lanes(missed));
-        }
-#else
-        const float sigma = w + alpha * c;
-        if (mine) out[id] = sigma;
-        {
-            const float t = tau + lead * c;
-            const float image = lead * ae + rest * ax;
-            float own = over_rows(t * (2.0f * image + product(K, t, base)), row, base);
-            own += lead * lead * ee + 2.0f * lead * rest * ex + rest * rest * xx;
-            if (mine) largest = fmaxf(largest, own);
-        }
-#pragma unroll
-        for (int h = 0; h < G; ++h) {
-            float y[Q];
-#pragma unroll
-            for (int q = 0; q < Q; ++q) y[q] = 0.0f;
-#pragma unroll
-            for (int i = 0; i < N; ++i) {
-                const float si = __shfl_sync(ALL, sigma, h * N + i);
-#pragma unroll
-                for (int q = 0; q < Q; ++q) y[q] = fmaf(a[h * N + i][q], si, y[q]);
-            }
-            float moved = 0.0f;
-#pragma unroll
-            for (int q = 0; q < Q; ++q) {
-                const float away = alpha_end * es[q] + beta_end * xs[q] + y[q];
-                moved = fmaf(away, away, moved);
-                total[q] += (double)y[q];
-            }
-            if (g * G + h < m) square += (double)moved;
         }
 #endif
     }
@@ -431,28 +390,24 @@ prox(const float* __restrict__ A, const float* __restrict__ b, const float* __re
     if (lane == 0) {
         mine[D] = square;
         mine[D + 1] = objective;
-        mine[D + 2] = sqrt((double)fmaxf(largest, 0.0f)) * proved;
+        mine[D + 2] = sqrt((double)largest);
         mine[D + 3] = margin > 0.0f ? 1.0 : -1.0;
     }
 }
 
-// The warps' sums in a fixed order. Block i < D writes e[i] and total[i] of the displacements, the
-// last four their squares, F, the largest error and the least margin.
-extern "C" __global__ void gather(const double* __restrict__ partial, int warps,
-                                  const double* __restrict__ x, const double* __restrict__ e,
-                                  double clients, double alpha, double beta, double half_ridge,
+// The warps' numbers in a fixed order: the D means of the answers, then √Σ‖u - x‖², Σφ(Ax), the
+// largest gradient that is left, and the sign of the least margin.
+extern "C" __global__ void gather(const double* __restrict__ partial, int warps, double m,
                                   double* __restrict__ out) {
     __shared__ double found[256];
     const int i = blockIdx.x;
     const int me = threadIdx.x;
     const bool summed = i < D + 2;
-    double mine = summed ? 0.0 : (i == D + 2 ? 0.0 : 1.0);
+    const bool largest = i == D + 2;
+    double mine = summed || largest ? 0.0 : 1.0;
     for (int warp = me; warp < warps; warp += 256) {
         const double v = partial[(long long)warp * (D + 4) + i];
-        mine = summed ? mine + v : (i == D + 2 ? fmax(mine, v) : fmin(mine, v));
-    }
-    if (i == D + 1) {
-        for (int k = me; k < D; k += 256) mine += half_ridge * x[k] * x[k];
+        mine = summed ? mine + v : (largest ? fmax(mine, v) : fmin(mine, v));
     }
     found[me] = mine;
     __syncthreads();
@@ -460,18 +415,11 @@ extern "C" __global__ void gather(const double* __restrict__ partial, int warps,
         if (me < h) {
             const double v = found[me + h];
             found[me] = summed ? found[me] + v
-                               : (i == D + 2 ? fmax(found[me], v) : fmin(found[me], v));
+                               : (largest ? fmax(found[me], v) : fmin(found[me], v));
         }
         __syncthreads();
     }
-    if (me) return;
-    if (i < D) {
-        const double shared = alpha * e[i] + beta * x[i];
-        out[i] = shared;
-        out[D + i] = found[0] + clients * shared;
-    } else {
-        out[D + i] = found[0];
-    }
+    if (me == 0) out[i] = i < D ? found[0] / m : (i == D ? sqrt(found[0]) : found[0]);
 }
 
 // K of each client, (m, N, N), as (groups, N, 32): lane l reads its row of K without gaps.

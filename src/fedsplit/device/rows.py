@@ -1,42 +1,21 @@
-"""The clients' rows as stacked arrays on a device, and products with them."""
+"""The clients' rows on a device, as they are stored there and as the losses take them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from array_api_compat import array_namespace, device
 
 from fedsplit.device.backend import DeviceArray, Namespace
-from fedsplit.losses.linear import LinearLoss
-
-GROUP = 64
-"""The rows of so many clients are added up in their own precision, and such sums in float64."""
-
-CHUNK_BYTES = 2**28
-"""What is computed in float64 is computed for so many bytes of rows at a time."""
-
-
-class Piece(NamedTuple):
-    """Some of the rows of all clients, one after another, in float64.
-
-    Attributes
-    ----------
-    A : (r, d) array
-    b, w, o : (r,) arrays
-    """
-
-    A: DeviceArray
-    b: DeviceArray
-    w: DeviceArray
-    o: DeviceArray
+from fedsplit.losses.designs import DenseDesign
+from fedsplit.losses.linear import LinearLoss, LinearTerms
 
 
 @dataclass(frozen=True, eq=False)
 class DeviceRows:
-    """m clients with n rows each: f_j(x) = Σ_i w_i φ(a_iᵀx + o_i, b_i), without the ridge.
+    """m clients with n rows each, in float32 or float64.
 
     Attributes
     ----------
@@ -47,6 +26,9 @@ class DeviceRows:
         Weights; None for 1. Clients with fewer rows are padded by rows of weight zero.
     o : (m, n) array or None
         Offsets; None for 0.
+    piece_bytes : int
+        Rows are computed with in float64, for this many bytes of them at a time: enough to keep a
+        GPU busy, and little beside what is stored.
     """
 
     phi: LinearLoss
@@ -54,6 +36,7 @@ class DeviceRows:
     b: DeviceArray
     w: DeviceArray | None = None
     o: DeviceArray | None = None
+    piece_bytes: int = 2**30
 
     @property
     def m(self) -> int:
@@ -67,117 +50,50 @@ class DeviceRows:
     def d(self) -> int:
         return int(self.A.shape[2])
 
-    @cached_property
+    @property
     def xp(self) -> Namespace:
         return array_namespace(self.A)
 
-    @cached_property
+    @property
     def device(self) -> Any:
         return device(self.A)
 
     @property
-    def wide(self) -> bool:
-        """Whether clients have fewer rows than columns."""
-        return self.n < self.d
+    def in_float32(self) -> bool:
+        """Whether the rows are stored in float32."""
+        return bool(self.A.dtype == self.xp.float32)
 
-    def cast(self, x: DeviceArray) -> DeviceArray:
-        """An array in the precision of the rows."""
-        return self.xp.astype(x, self.A.dtype, copy=False)
-
-    def zeros(self, *shape: int) -> DeviceArray:
-        """Zeros in float64."""
-        return self.xp.zeros(shape, dtype=self.xp.float64, device=self.device)
-
-    def total(self, x: DeviceArray) -> DeviceArray:
-        """The sum over the clients, axis 0, in float64."""
-        return self.xp.sum(x, axis=0, dtype=self.xp.float64)
-
-    def product(self, x: DeviceArray) -> DeviceArray:
-        """A_jx or A_jx_j, (m, n), of x that is (d,) or (m, d)."""
-        x = self.cast(x)
-        if x.ndim == 1:
-            flat = self.xp.reshape(self.A, (self.m * self.n, self.d)) @ x
-            return self.xp.reshape(flat, (self.m, self.n))
-        return self.xp.matmul(self.A, x[:, :, None])[:, :, 0]
-
-    def adjoint(self, c: DeviceArray) -> DeviceArray:
-        """A_jᵀc_j, (m, d)."""
-        return self.xp.matmul(self.cast(c)[:, None, :], self.A)[:, 0, :]
-
-    def adjoint_total(self, c: DeviceArray) -> DeviceArray:
-        """Σ_j A_jᵀc_j, (d,), in float64."""
-        xp = self.xp
-        c = self.cast(c)
-        total = self.zeros(self.d)
-        whole = self.m // GROUP * GROUP
-        for first, last, size in ((0, whole, GROUP), (whole, self.m, self.m - whole)):
-            if last > first:
-                groups = (last - first) // size
-                left = xp.reshape(c[first:last, :], (groups, 1, size * self.n))
-                right = xp.reshape(self.A[first:last, :, :], (groups, size * self.n, self.d))
-                sums = xp.matmul(left, right)[:, 0, :]
-                total = total + self.total(sums)
-        return total
-
-    @cached_property
-    def row_gram(self) -> DeviceArray:
-        """A_jA_jᵀ, (m, n, n)."""
-        return self.xp.matmul(self.A, self.xp.matrix_transpose(self.A))
-
-    def row_products(self, c: DeviceArray) -> DeviceArray:
-        """A_jA_jᵀc_j, (m, n)."""
-        return self.xp.matmul(self.row_gram, self.cast(c)[:, :, None])[:, :, 0]
-
-    def predictor(self, product: DeviceArray) -> DeviceArray:
-        """The predictors η of A_jx_j."""
-        if self.o is None:
-            return product
-        return product + self.o
-
-    def weighted(self, numbers: DeviceArray) -> DeviceArray:
-        """Numbers of rows, times the rows' weights."""
-        if self.w is None:
-            return numbers
-        return self.w * numbers
-
-    def values(self, eta: DeviceArray) -> DeviceArray:
-        """Σ_i w_i φ(η_i), (m,), in float64; inf where it is not a number."""
-        xp = self.xp
-        wide = self.weighted(self.phi.value(eta, self.b))
-        total = xp.sum(wide, axis=1, dtype=xp.float64)
-        return xp.where(xp.isnan(total), xp.inf * xp.ones_like(total), total)
-
-    def slopes(self, eta: DeviceArray) -> DeviceArray:
-        """w_i φ'(η_i), (m, n)."""
-        return self.weighted(self.phi.slope(eta, self.b))
-
-    def curvatures(self, eta: DeviceArray) -> DeviceArray:
-        """w_i φ''(η_i), (m, n)."""
-        return self.weighted(self.phi.curvature(eta, self.b))
-
-    def pieces(self) -> Iterator[Piece]:
-        """All rows, piece by piece, in float64."""
-        xp = self.xp
-        clients = max(1, CHUNK_BYTES // (8 * self.n * self.d))
+    def parts(self) -> Iterator[slice]:
+        """All clients, some neighbours at a time."""
+        clients = max(1, self.piece_bytes // (8 * self.n * self.d))
         for first in range(0, self.m, clients):
-            part = slice(first, min(first + clients, self.m))
-            rows = (part.stop - first) * self.n
-            A = xp.reshape(xp.astype(self.A[part, :, :], xp.float64), (rows, self.d))
-            b = self._flat(self.b, part, 0.0)
-            yield Piece(A, b, self._flat(self.w, part, 1.0), self._flat(self.o, part, 0.0))
+            yield slice(first, min(first + clients, self.m))
 
-    def _flat(self, numbers: DeviceArray | None, part: slice, default: float) -> DeviceArray:
+    def terms(self, part: slice, pooled: bool = False) -> LinearTerms:
+        """The loss terms of some clients, in float64; those of one client that has all their rows.
+
+        Parameters
+        ----------
+        part : slice
+        pooled : bool
+            Whether their rows are taken for those of one client.
+        """
+        k = part.stop - part.start
+        shape = (1, k * self.n) if pooled else (k, self.n)
         xp = self.xp
-        rows = (part.stop - part.start) * self.n
+        A = xp.reshape(xp.astype(self.A[part, :, :], xp.float64, copy=False), (*shape, self.d))
+        b, w, o = (
+            self._or(numbers, default, part, shape)
+            for numbers, default in ((self.b, 0.0), (self.w, 1.0), (self.o, 0.0))
+        )
+        return LinearTerms(self.phi, DenseDesign(A), b, w, o)
+
+    def _or(
+        self, numbers: DeviceArray | None, default: float, part: slice, shape: tuple[int, int]
+    ) -> DeviceArray:
+        """The rows' numbers of some clients in float64, or the default for each."""
+        xp = self.xp
         if numbers is None:
-            return xp.full((rows,), default, dtype=xp.float64, device=self.device)
-        return xp.reshape(xp.astype(numbers[part, :], xp.float64), (rows,))
-
-    @property
-    def bytes_kept(self) -> int:
-        """What a run keeps beside the rows: K twice, and some numbers per row."""
-        return 2 * self.m * self.n * (self.n + 8) * _size(self.A)
-
-
-def _size(array: DeviceArray) -> int:
-    return 4 if "float32" in str(array.dtype) else 8
+            one = xp.full((), default, dtype=xp.float64, device=self.device)
+            return xp.broadcast_to(one, shape)
+        return xp.reshape(xp.astype(numbers[part, :], xp.float64, copy=False), shape)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar, get_args
 
-import numpy as np
-
-from fedsplit.arrays import Array, dots
+from fedsplit.arrays import Array, dots, namespace
 from fedsplit.checks import count, number
 from fedsplit.errors import InputError
 from fedsplit.local.line_search import Merit, backtrack
-from fedsplit.local.solver import Proximal, Start, bounded
+from fedsplit.local.solver import Proximal, Start, bounded, extremes
 from fedsplit.losses.costs import Costs
 
 Number = TypeVar("Number", float, Array)
@@ -63,41 +63,51 @@ class GradientProx:
         return replace(self, curvature=0.5 * (ell + L))
 
     def solve(self, costs: Costs, V: Array, s: float | Array, start: Array) -> Proximal:
-        alpha = self._alpha(costs, float(np.max(s)))
-        known = np.isfinite(alpha)
+        xp = namespace(V)
+        alpha = self.inner_steps(extremes(s)[1], lambda: costs.bounds) + 0.0 * V[:, 0]
+        known = xp.isfinite(alpha)
         merit = Merit(V, 1.0 / s)
-        at = costs.at(np.broadcast_to(start, V.shape))
+        at = costs.at(xp.broadcast_to(start, V.shape))
         for _ in range(self.steps):
             r = s * at.gradient + at.X - V
-            step = np.where(known, alpha, 1.0)[:, None] * r
+            step = xp.where(known, alpha, 1.0)[:, None] * r
             moved = costs.at(at.X - step)
-            if not known.all():
+            if not xp.all(known):
                 # a share of ½ ends in a step of at least 1/(2L), though L is not known
-                slope = np.where(known, 0.0, dots(r / s, step))
+                slope = xp.where(known, 0.0, dots(r / s, step))
                 searched = backtrack(merit, at, merit.value(at), step, slope, decrease=0.5)
                 moved = searched.at.merged(moved, known)
             at = moved
         return bounded(V, s, at)
 
-    def _alpha(self, costs: Costs, s: float) -> Array:
-        """α_j, (k,); nan where a line search has to find it."""
-        k = costs.terms.k
+    def inner_steps(self, s: float, bounds: Callable[[], tuple[Array, Array]]) -> float | Array:
+        """α_j, (k,), or α of all clients; nan where a line search has to find it.
+
+        Parameters
+        ----------
+        s : float
+        bounds : callable
+            ℓ_j and L_j, each (k,), if they are needed.
+        """
         if self.step == "backtracking":
-            return np.full(k, np.nan)
+            return math.nan
         if self.step == "paper":
             if self.curvature is not None:
-                return np.full(k, inner_step(s, self.curvature, self.curvature))
-            ell, L = costs.bounds
-            if not np.isfinite(L).all():
+                return inner_step(s, self.curvature, self.curvature)
+            ell, L = bounds()
+            xp = namespace(L)
+            if not xp.all(xp.isfinite(L)):
                 raise InputError(
                     'GradientProx(step="paper") needs a loss with a known L_j: '
                     'use step="client" or "backtracking"'
                 )
             return inner_step(s, ell, L)
         if self.step == "client":
-            L = costs.bounds[1]
-            return np.where(np.isfinite(L), 1.0 / (1.0 + s * L), np.nan)
-        return np.full(k, float(self.step))
+            L = bounds()[1]
+            xp = namespace(L)
+            alpha: Array = xp.where(xp.isfinite(L), 1.0 / (1.0 + s * L), math.nan)
+            return alpha
+        return float(self.step)
 
 
 def inner_step(s: float, ell: Number, L: Number) -> Number:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
-from fedsplit.arrays import EPS, Array, Mask, Metric, dots, metric_times
+from fedsplit.arrays import EPS, Array, Mask, Metric, dots, metric_times, namespace
 from fedsplit.losses.costs import Evaluation
 
 
@@ -30,7 +30,9 @@ class Merit:
         """h_j(u_j), (k,); +inf where that is not a number."""
         E = at.X - self.V
         h = at.value + 0.5 * dots(E, metric_times(self.M, E))
-        return np.where(np.isnan(h), np.inf, h)
+        xp = namespace(h)
+        merit: Array = xp.where(xp.isnan(h), math.inf, h)
+        return merit
 
     def gradient(self, at: Evaluation) -> Array:
         """∇h_j(u_j), (k, d)."""
@@ -86,33 +88,34 @@ def backtrack(
     halvings : int
         From 1 to below the least float: a search ends long before, when a step moves nothing.
     """
+    xp = namespace(h)
     seeking: Mask = slope > 0
     uphill = ~seeking
-    step = np.where(seeking[:, None], step, 0.0)  # also where it is not a number
+    step = xp.where(seeking[:, None], step, 0.0)  # also where it is not a number
     # h sums the values of many rows, each rounded
-    rounding = 16 * EPS * np.abs(h)
-    largest = np.finfo(np.float64).max
+    rounding = 16 * EPS * xp.abs(h)
     start = at
     before = h
-    t = np.ones(h.shape)
+    t = xp.ones_like(h)
     for _ in range(halvings):
         # one evaluation of the whole block, whoever seeks: the rows of all are one array
         trial = start.costs.at(start.X - t[:, None] * step)
         value = merit.value(trial)
-        least = np.maximum(decrease * t * slope, rounding)
+        least = xp.maximum(decrease * t * slope, rounding)
         # from a merit of +inf, any finite one is enough
-        taken = seeking & (value <= np.minimum(before - least, largest))
-        lost = seeking & ~taken & (np.abs(value - before) < rounding)
-        if lost.any():
+        taken = seeking & (value <= xp.clip(before - least, None, sys.float_info.max))
+        lost = seeking & ~taken & (xp.abs(value - before) < rounding)
+        if xp.any(lost):
             flat = dots(merit.gradient(trial), step) >= -(1.0 - 2.0 * decrease) * slope
-            taken |= lost & flat
+            taken = taken | (lost & flat)
         # whoever stays has a step of 0, so that an undivided block takes the trial as it is
         at = at.merged(trial, taken | uphill)
-        h = np.where(taken, value, h)
+        h = xp.where(taken, value, h)
         seeking = seeking & ~taken
-        if not seeking.any():
+        if not xp.any(seeking):
             break
-        t = np.where(seeking, 0.5 * t, t)
-        if (np.abs(t[:, None] * step) <= 1e-17 * np.abs(start.X))[seeking].all():
+        t = xp.where(seeking, 0.5 * t, t)
+        moves = xp.any(xp.abs(t[:, None] * step) > 1e-17 * xp.abs(start.X), axis=1)
+        if not xp.any(seeking & moves):
             break
     return Search(at, h, ~uphill & ~seeking)

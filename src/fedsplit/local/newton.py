@@ -6,12 +6,24 @@ matrix M it is the same in the metric of clients' Hessians.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from fedsplit.arrays import EPS, Array, Mask, Metric, dots, is_matrix, matvec, metric_times, norms
+from fedsplit.arrays import (
+    EPS,
+    Array,
+    Mask,
+    Metric,
+    dots,
+    is_matrix,
+    matvec,
+    metric_times,
+    namespace,
+    norms,
+)
 from fedsplit.checks import number
 from fedsplit.local.line_search import Merit, backtrack
 from fedsplit.local.solver import Proximal, Start, bounded
@@ -68,9 +80,10 @@ class LocalNewton:
         at = start  # the way is measured from ``start`` to the end
         h = merit.value(at)
         G = merit.gradient(at)
-        active: Mask = np.isfinite(h)  # beyond float64 there is no direction to go in
+        xp = namespace(h)
+        active: Mask = xp.isfinite(h)  # beyond float64 there is no direction to go in
         if first is None:
-            size, rounded = self._rounded(merit, at, G, np.full(h.shape, np.inf))
+            size, rounded = self._rounded(merit, at, G, xp.full_like(h, math.inf))
             active &= ~rounded
         else:
             at, active = self._chord_steps(merit, at, h, G, first)
@@ -80,12 +93,12 @@ class LocalNewton:
         # a system need not be solved more accurately than the step that it gives
         accuracy = max(1e-12, self.ratio)
         for _ in range(self.most_steps):
-            if not active.any():
+            if not xp.any(active):
                 break
             before = at
             inverse = before.factor(M, accuracy)
             # whoever is done has a step of 0, so that the block stays in one piece
-            step = np.where(active[:, None], inverse.solve(G), 0.0)
+            step = xp.where(active[:, None], inverse.solve(G), 0.0)
             at, h, moved = backtrack(merit, at, h, step, dots(G, step))
             G = merit.gradient(at)
             size, rounded = self._rounded(merit, at, G, size)
@@ -118,7 +131,8 @@ class LocalNewton:
         way = at.X - start.X
         travelled = dots(way, metric_times(merit.M, way))
         if not is_matrix(merit.M):
-            return np.asarray(dots(G, G / merit.M) <= self.ratio**2 * travelled)
+            near: Mask = dots(G, G / merit.M) <= self.ratio**2 * travelled
+            return near
         # The next step by the inverse at hand says whether it is worth a new one; both lengths are
         # in the Hessian that it was made of.
         travelled += dots(way, matvec(before.hessian, way))
@@ -167,14 +181,14 @@ def proximal(
         if error is not None:
             return Proximal(U, error)
         return bounded(V, s, costs.at(U))
-    at = costs.at(np.broadcast_to(start, V.shape))
+    at = costs.at(namespace(V).broadcast_to(start, V.shape))
     centre = costs.at(V)
     merit = Merit(V, M)
     # h_j(v_j) is f_j(v_j); a comparison with nan is false, so that such a start is left
     at = at.merged(centre, ~(merit.value(at) <= centre.value))
     far: Mask = ~(merit.value(at) <= costs.value_at_origin + 0.5 * dots(V, M * V))
-    if far.any():
-        at = at.merged(costs.at(np.zeros(V.shape)), far)
+    if namespace(V).any(far):
+        at = at.merged(costs.at(0.0 * V), far)
     return bounded(V, s, newton.solve(at, V, M))
 
 

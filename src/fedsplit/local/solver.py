@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal, NamedTuple, Protocol
 
-import numpy as np
-
-from fedsplit.arrays import EPS, Array, dots, norms
+from fedsplit.arrays import EPS, Array, dots, namespace, norms
 from fedsplit.losses.batches import Streams
 from fedsplit.losses.costs import Costs, Evaluation
 
@@ -91,9 +90,17 @@ def bounded(V: Array, s: float | Array, at: Evaluation) -> Proximal:
     U = at.X
     g = at.gradient
     r = s * g + U - V
-    top = np.max(s)
-    size = np.sqrt(top * dots(r, r / s))
-    rounding = np.sqrt(top / np.min(s)) * (
+    least, top = extremes(s)
+    size = (top * dots(r, r / s)) ** 0.5
+    rounding = math.sqrt(top / least) * (
         top * at.gradient_error() + 4 * EPS * (norms(U) + norms(V))
     )
-    return Proximal(U, (size + rounding) / (1.0 + np.min(s) * at.costs.convexity), g)
+    return Proximal(U, (size + rounding) / (1.0 + least * at.costs.convexity), g)
+
+
+def extremes(s: float | Array) -> tuple[float, float]:
+    """The smallest and the largest step."""
+    if isinstance(s, float):
+        return s, s
+    xp = namespace(s)
+    return float(xp.min(s)), float(xp.max(s))

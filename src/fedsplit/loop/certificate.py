@@ -8,14 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedsplit.arrays import EPS, Array, Mask
+from fedsplit.arrays import EPS, Array, Mask, to_host
 from fedsplit.checks import instance
 from fedsplit.clients.effects import Pooled
 from fedsplit.clients.oracle import Oracle, clients_of
 from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.clients.questions import Decrement, Gradient, Information, ProofScalars
 from fedsplit.clients.stacked import QUIET
-from fedsplit.device.backend import to_host
 from fedsplit.dialogue import BudgetSpent, Dialogue, converse
 from fedsplit.methods.method import Evidence
 from fedsplit.penalties.penalty import Penalty

@@ -16,9 +16,10 @@ import numpy as np
 
 from fedsplit.arrays import Mask
 from fedsplit.clients.clock import Clock, Latency
-from fedsplit.clients.effects import Account, Arrival, Measurement, Pooled, Post, Repeat, TraceEntry
+from fedsplit.clients.effects import Account, Arrival, Measurement, Pooled, Post, TraceEntry
 from fedsplit.clients.oracle import Clients, Incident, Posting, Removed, everyone
 from fedsplit.clients.question import Answer, CostQuestion
+from fedsplit.clients.questions import Reflection
 from fedsplit.dialogue import BudgetSpent, Removal
 from fedsplit.loop.trace import Row, Trace
 from fedsplit.losses.batches import Streams
@@ -131,9 +132,9 @@ class Conversation:
             Measurement: self._measure,
             TraceEntry: self._record,
             Post: self._post,
-            Repeat: lambda effect: self.clients.repeated(effect.x),
             Pooled: self._ask_pooled,
         }
+        self._measurable = 0  # how many rounds F could have been measured after
         self._meet(clients)
 
     def _meet(self, clients: Clients) -> None:
@@ -172,6 +173,10 @@ class Conversation:
         effect = self._effects.get(type(question))
         if effect is not None:
             return effect(question)
+        reflection = None
+        if isinstance(question, Reflection) and not self.clients.on_device:
+            # clients elsewhere are asked for a prox, and the centring step is made here
+            reflection, question = question, question.prox
         question = self._next(question)
         drawn = self._everyone
         if self._draws is not None:
@@ -191,7 +196,7 @@ class Conversation:
             self._remove(gone.names)
         asked = self.m if drawn is self._everyone else int(drawn.sum())
         self._count(question, answer, asked, began)
-        return answer
+        return answer if reflection is None else reflection.of_prox(answer)
 
     def _check_budget(self) -> None:
         """Raise BudgetSpent if the trace is to have no other row."""
@@ -232,6 +237,9 @@ class Conversation:
         """Σ_j f_j(x), which is not counted; None where that would cost somebody something."""
         clients = self.clients
         if not clients.free or self._asynchronous is True:
+            return None
+        self._measurable += effect.sometimes
+        if effect.sometimes and self._measurable % clients.measured_every:
             return None
         # Measured by the same clients, but neither counted nor drawn for.
         paused = time.perf_counter()
@@ -288,7 +296,7 @@ class Conversation:
     def _count(self, question: CostQuestion, answer: Answer, asked: int, began: float) -> None:
         """Note what an exchange has cost, in a row that knows nothing of the method yet."""
         clients = self.clients
-        self.present = present = answer.who
+        self.present = present = answer.present
         complete = answer.complete
         self.heard = self._everyone if complete else self.heard | present
         answered = self.m if complete else int(present.sum())

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedsplit.arrays import Array, length
+from fedsplit.arrays import Array, to_host
 from fedsplit.clients.effects import Account, Kind, Measurement, TraceEntry
 from fedsplit.dialogue import BudgetSpent, Dialogue, Removal
 from fedsplit.errors import InputError
@@ -102,10 +102,14 @@ def iterate(
             if after is None:
                 return _ended(rule, state, "method")
             before = method.iterate(state)
-            residual = length(method.iterate(after) - before)
+            residual = method.residual(state, after)
             values = method.values(after)
             # a simulation looks at F for its plots; organisations would have to be asked
-            value = (yield Measurement(after.x)) if values is None else float(values.sum())
+            value = (
+                (yield Measurement(after.x, sometimes=True))
+                if values is None
+                else float(values.sum())
+            )
             objective = with_penalty(penalty, after.x, value)
             evidence = method.evidence(after)
             # With evidence x has moved, and the iterate is only a proposal, refused if F rises.
@@ -160,4 +164,4 @@ def with_penalty(penalty: Penalty | None, x: Array, value: float | None) -> floa
     """F(x) with the penalty; nan if it was not measured."""
     if value is None:
         return math.nan
-    return value if penalty is None else value + penalty.value(x)
+    return value if penalty is None else value + penalty.value(to_host(x))

@@ -11,13 +11,13 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from fedsplit.arrays import Array, on_host
+from fedsplit.arrays import Array, on_host, to_host
 from fedsplit.checks import count, instance, number
 from fedsplit.clients.clock import Latency
 from fedsplit.clients.effects import Measurement
 from fedsplit.clients.oracle import Clients, Oracle, clients_of
 from fedsplit.clients.stacked import QUIET
-from fedsplit.device.backend import numbers, to_host
+from fedsplit.device.backend import numbers
 from fedsplit.dialogue import Removal, converse
 from fedsplit.errors import InputError, NoMinimiser, NotConverged, listed
 from fedsplit.loop.conversation import Callback, Conversation
@@ -155,12 +155,12 @@ def solve(
     # a checkpoint is passed like a callback, but has to see every answer
     keepers = [callback for callback in callbacks if isinstance(callback, Keeper)]
     if clients.on_device:
-        if participation < 1.0 or asynchronous or keepers:
-            raise InputError(
-                "participation below 1, asynchronous and Checkpoint have no device path: "
-                "leave them out"
-            )
-        clients = clients_for(method, clients, penalty)
+        if asynchronous or keepers:
+            raise InputError("asynchronous and Checkpoint have no device path: leave them out")
+        if method.device == "sums":
+            clients = clients.pooled()
+        elif method.device == "host":
+            clients = clients.answering_to_host()
     if asynchronous:
         check_asynchronous(asynchronous, clients, participation, state)
         method = asynchronous_of(method)
@@ -265,6 +265,10 @@ def _result(conversation: Conversation, method: Method[Any], outcome: Outcome) -
     absent: tuple[int, ...] = ()
     if conversation.trace.rows and not conversation.heard.all():
         absent = tuple(conversation.places[~conversation.heard].tolist())
+    rows = conversation.trace.rows
+    if rows and conversation.clients.measured_every > 1:  # the last value is always there
+        value = with_penalty(method.penalty, state.x, conversation.ask(Measurement(state.x)))
+        rows[-1] = rows[-1]._replace(objective=value)
     return Result(
         x=to_host(state.x),
         rounds=len(conversation.trace),
@@ -338,29 +342,9 @@ def check_participation(participation: float, method: object) -> None:
 
 def _goes_on(state: RunState, x: Array, clients: Clients, penalty: Penalty | None) -> bool:
     """Whether the state, whose x is given on the host, is one of this problem."""
-    if on_host(state.inner.x) == clients.on_device:
+    if on_host(state.inner.x) != on_host(clients.vector(x)):
         return False
     return state.origin is None or state.origin.is_that_of(ProblemOrigin.at(x, clients, penalty))
-
-
-def clients_for(method: Method[Any], clients: Clients, penalty: Penalty | None) -> Clients:
-    """The clients on a device as a method asks them: each for itself, or all of them together.
-
-    Raises InputError if the method has no device path.
-    """
-    if method.device == "sums":
-        return clients.pooled()
-    kind = type(method).__name__
-    if method.device is None:
-        raise InputError(
-            f"{kind} has no device path: use FedSplit, FedGD, FedProx, "
-            "FedSplitInformation, Newton, GD, AGD, CG or LBFGS"
-        )
-    if penalty is not None or method.penalty is not None:
-        raise InputError(
-            f"{kind} with a penalty has no device path: use FedSplitInformation, GD or AGD"
-        )
-    return clients
 
 
 def check_asynchronous(

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from fedsplit.arrays import Array, Mask, length
+from fedsplit.arrays import Array, Mask, length, to_host
 from fedsplit.clients.effects import Account, Pooled
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Value
-from fedsplit.device.backend import to_host
 from fedsplit.dialogue import Dialogue
 from fedsplit.loop.certificate import MOVED, NOT_ASKED, Certificate, certify_at_hand, prove
 from fedsplit.loop.result import StoppedBy
@@ -244,7 +243,10 @@ class ProvedGap:
         return certificate, stopped_by == "method" or (here and certificate.within(self.tol))
 
     def _subgradient(self, state: Any) -> Array | None:
-        return None if self.method.penalty is None else self.method.subgradient(state)
+        if self.method.penalty is None:
+            return None
+        slope = self.method.subgradient(state)
+        return None if slope is None else to_host(slope)
 
     def _falls_no_more(self, residual: float, size: float) -> bool:
         """Whether the residual of rows in float32 is down to rounding."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,6 +13,7 @@ import numpy as np
 from fedsplit.arrays import (
     EPS,
     Array,
+    DeviceFactors,
     Factors,
     Mask,
     Metric,
@@ -21,7 +23,11 @@ from fedsplit.arrays import (
     inverse_norm,
     is_matrix,
     metric_times,
+    namespace,
     norms,
+    on_host,
+    to_host,
+    zero_rows,
 )
 from fedsplit.errors import InputError
 from fedsplit.losses.batches import Batch, Stacked
@@ -137,14 +143,24 @@ class Costs:
 
         def make() -> tuple[Array, Array]:
             ell, L = self.terms.bounds()
-            return ell + self.ridge.min(), L + self.ridge.max()
+            return ell + self.least_ridge, L + self.most_ridge
 
         return self.latest.get("bounds", None, make)
 
     @property
     def convexity(self) -> Array:
         """ℓ_j of f_j, (k,), that holds everywhere."""
-        return self.latest.get("convexity", None, lambda: self.terms.convexity() + self.ridge.min())
+        return self.latest.get("convexity", None, lambda: self.terms.convexity() + self.least_ridge)
+
+    @property
+    def least_ridge(self) -> float:
+        """The smallest entry of the ridge."""
+        return float(namespace(self.ridge).min(self.ridge))
+
+    @property
+    def most_ridge(self) -> float:
+        """The largest entry of the ridge."""
+        return float(namespace(self.ridge).max(self.ridge))
 
     @property
     def norm(self) -> Array:
@@ -154,7 +170,7 @@ class Costs:
     @property
     def value_at_origin(self) -> Array:
         """f_j(0), (k,)."""
-        zeros = np.zeros((self.terms.k, self.terms.d))
+        zeros = zero_rows(self.ridge, self.terms.k)
         return self.latest.get("value at origin", None, lambda: self.value(zeros))
 
     def minimiser(self, M: Metric, V: Array) -> tuple[Array, Array | None] | None:
@@ -170,7 +186,7 @@ class Costs:
         """
         if not self.terms.quadratic or self.terms.large:
             return None
-        key = M if isinstance(M, float) else (np.shape(M), M.tobytes())
+        key = M if isinstance(M, float) else (M.shape, to_host(M).tobytes())
         inverse, g, error = self.latest.get("inverse", key, lambda: self._stored(M))
         Q = metric_times(M, V)
         U = inverse.solve(Q - g)  # ∇f_j(u) + M(u - v) = 0 with ∇f_j(u) = g + Hu
@@ -180,7 +196,7 @@ class Costs:
 
     def _stored(self, M: Metric) -> tuple[Any, Array, Array | None]:
         """The inverse of ∇²f_j + M, ∇f_j(0), and the error of solutions, if it is known."""
-        zero = self.counted().at(np.zeros((self.terms.k, self.terms.d)))
+        zero = self.counted().at(zero_rows(self.ridge, self.terms.k))
         inverse = zero.factor(M).inverted()
         self.work.factorisations += 1
         error = inverse.forward_error if isinstance(inverse, Factors) else None
@@ -203,7 +219,8 @@ class Costs:
             at = self.at(X)
             eta = at.eta
             L = at.bounds()[1]
-        single = self.terms.largest_row(eta) + self.ridge.max() / n
+        L, single = to_host(L), to_host(self.terms.largest_row(eta))
+        single = single + self.most_ridge / n
         others = np.maximum(n - 1.0, 1.0)
         mixed = n * (B - 1.0) / (B * others) * L + (n - B) / (B * others) * n * single
         # without a bound on L_j there is none on ℒ_j, and 0·inf in ``mixed``
@@ -259,12 +276,13 @@ class Evaluation:
 
     def merged(self, other: Evaluation, mask: Mask) -> Evaluation:
         """That of ``other`` where ``mask``, (k,), this one elsewhere: without a product."""
-        if mask.all():
+        xp = namespace(self.X)
+        if xp.all(mask):
             return other
-        if not mask.any():
+        if not xp.any(mask):
             return self
-        X = np.where(mask[:, None], other.X, self.X)
-        return Evaluation(self.costs, X, np.where(_like(mask, self.eta), other.eta, self.eta))
+        X = xp.where(mask[:, None], other.X, self.X)
+        return Evaluation(self.costs, X, xp.where(_like(mask, self.eta), other.eta, self.eta))
 
     def diagonal(self) -> Array:
         """The diagonal of ∇²f_j(x_j), (k, d)."""
@@ -273,7 +291,7 @@ class Evaluation:
     def margin(self) -> Array:
         """How clearly x_j puts the worst observation in its class, (k,); nan without classes."""
         terms = self.costs.terms
-        return terms.margin(self.eta) if terms.classifies else np.full(terms.k, np.nan)
+        return terms.margin(self.eta) if terms.classifies else math.nan * self.X[:, 0]
 
     def steady(self) -> Array:
         """The radius of a ball around x_j in which ∇²f_j is constant, (k,)."""
@@ -310,12 +328,16 @@ class Evaluation:
                 return self.times(U) + shift * U
 
             return ByProducts(times, self.diagonal() + shift, tolerance)
-        if terms.rank < terms.d and not is_matrix(M) and np.min(M + costs.ridge) > 0:
+        xp = namespace(self.X)
+        if terms.rank < terms.d and not is_matrix(M) and xp.min(M + costs.ridge) > 0:
             costs.work.hessians += costs.share
             return terms.by_rows(self.eta, M + costs.ridge, costs.latest)
         if is_matrix(M):  # for a model, which needs the Hessian by itself as well
             return Factors(self.hessian + M, overwrite=True)
-        factors = Factors(self._new_hessian(M), overwrite=True)
+        shifted = self._new_hessian(M)
+        if not on_host(shifted):
+            return DeviceFactors(shifted)
+        factors = Factors(shifted, overwrite=True)
         # The pseudo-inverse would forget v along the kernel. A Hessian beyond float64 is not the
         # step's fault.
         singular = factors.sizes[factors.singular]
@@ -347,8 +369,8 @@ class Evaluation:
         # of fewer rows than columns the Hessian is singular: the ridge is the smallest eigenvalue
         if costs.terms.large or costs.terms.rank < costs.terms.d:
             costs.work.hessians += 1
-            L = costs.terms.root(self.eta).largest() + costs.ridge.max()
-            return np.full(L.shape, costs.ridge.min()), L
+            L = costs.terms.root(self.eta).largest() + costs.most_ridge
+            return costs.least_ridge + 0.0 * L, L
         return extreme_eigenvalues(self.hessian)
 
     def values_from(self, before: Evaluation, shares: Sequence[float], short: float = 1.0) -> Array:
@@ -457,4 +479,5 @@ def parabola(start: Array, end: Array, slope: Array, shares: Sequence[float]) ->
 
 def _like(mask: Mask, eta: Array) -> Mask:
     """A mask of clients, (k,), in a shape that goes with (k, ...)."""
-    return mask.reshape(-1, *[1] * (eta.ndim - 1))
+    like: Mask = namespace(eta).reshape(mask, (-1, *[1] * (eta.ndim - 1)))
+    return like

@@ -9,10 +9,12 @@ import numpy as np
 
 from fedsplit.arrays import (
     Array,
+    chosen,
     extreme_eigenvalues,
     gram,
     largest_eigenvalue,
     matvec,
+    namespace,
     rmatvec,
 )
 from fedsplit.losses.batches import Indices
@@ -62,7 +64,7 @@ class DenseDesign:
 
     def within(self, M: Array) -> Array:
         """A_jM_j: (k, d, c) -> (k, n, c)."""
-        images: Array = np.matmul(self.array, M)
+        images: Array = namespace(self.array).matmul(self.array, M)
         return images
 
     def scaled(self, weights: Array) -> DenseDesign:
@@ -71,7 +73,7 @@ class DenseDesign:
 
     def chosen(self, rows: Indices) -> DenseDesign:
         """Some rows of each client, (k, B)."""
-        return DenseDesign(self.array[np.arange(len(self.array))[:, None], rows])
+        return DenseDesign(chosen(self.array, rows))
 
     def crossed(self, roots: Array) -> DenseDesign:
         """The rows R_i ⊗ a_iᵀ: from (k, n, c, c) numbers, c rows of c·d columns for each row."""
@@ -81,12 +83,14 @@ class DenseDesign:
 
     def lengths(self) -> Array:
         """‖a_i‖ of every row, (k, n)."""
-        lengths: Array = np.sqrt(np.vecdot(self.array, self.array))
+        xp = namespace(self.array)
+        lengths: Array = xp.sqrt(xp.vecdot(self.array, self.array))
         return lengths
 
     def squares(self) -> Array:
         """The diagonal of A_jᵀA_j, (k, d)."""
-        squares: Array = np.sum(np.square(self.array), axis=1)
+        xp = namespace(self.array)
+        squares: Array = xp.sum(xp.square(self.array), axis=1)
         return squares
 
     def gram(self) -> Array:
@@ -100,8 +104,10 @@ class DenseDesign:
 
     def inner(self, weights: Array) -> Array:
         """A_jdiag(weights)A_jᵀ, (k, n, n), with positive weights, (d,)."""
-        scaled = self.array * np.sqrt(weights)
-        products: Array = np.matmul(scaled, np.swapaxes(scaled, 1, 2))  # by symmetry, half the work
+        xp = namespace(self.array)
+        scaled = self.array * xp.sqrt(weights)
+        # by symmetry, half the work
+        products: Array = xp.matmul(scaled, xp.matrix_transpose(scaled))
         return products
 
     def largest(self) -> Array:
@@ -110,10 +116,11 @@ class DenseDesign:
 
     def extremes(self) -> tuple[Array, Array]:
         """The extreme eigenvalues of A_jᵀA_j, or bounds that enclose them, each (k,)."""
-        k, n, d = self.shape
+        _, n, d = self.shape
         if n >= d:
             return extreme_eigenvalues(self.gram())
-        return np.zeros(k), self.largest()
+        largest = self.largest()
+        return namespace(largest).zeros_like(largest), largest
 
 
 Design: TypeAlias = DenseDesign | SparseDesign

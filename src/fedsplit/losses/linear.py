@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from fedsplit.arrays import EPS, Array, Mask, namespace, norms
+from fedsplit.arrays import EPS, Array, Mask, chosen, like, namespace, norms, on_host, to_host
 from fedsplit.errors import InputError
 from fedsplit.losses.batches import Indices, Stacked
 from fedsplit.losses.designs import Design
@@ -184,20 +184,21 @@ class RowTerms(Terms):
 
     @property
     def stacked(self) -> Stacked:
-        return Stacked(np.sum(self.w > 0, axis=1), self.w.shape[1])
+        return Stacked(np.sum(to_host(self.w) > 0, axis=1), self.w.shape[1])
 
     def subsample(self, rows: Indices, scale: Array) -> Self:
-        at = np.arange(self.k)[:, None], rows
-        design = self.design.chosen(rows)
-        return replace(self, design=design, b=self.b[at], w=scale * self.w[at], o=self.o[at])
+        b, w, o = (chosen(numbers, rows) for numbers in (self.b, self.w, self.o))
+        return replace(self, design=self.design.chosen(rows), b=b, w=like(scale, w) * w, o=o)
 
     def underdetermined(self) -> Mask:
         few: Mask = self.stacked.sizes < self.design.shape[2]
         return few
 
     def value(self, eta: Array) -> Array:
-        total = np.sum(self.row_values(eta), axis=1)
-        return np.where(np.isnan(total), np.inf, total)
+        xp = namespace(eta)
+        total = xp.sum(self.row_values(eta), axis=1)
+        values: Array = xp.where(xp.isnan(total), np.inf, total)
+        return values
 
     def gradient(self, eta: Array) -> Array:
         return self.adjoint(self.slopes(eta))
@@ -211,29 +212,33 @@ class RowTerms(Terms):
     def largest_row(self, eta: Array | None) -> Array:
         curvature = self.phi.curvature_range[1] * self.w if eta is None else self.curvature(eta)
         length = self.design.lengths()
+        xp = namespace(length)
         used = (self.w > 0) & (length > 0)  # without a bound, padding would be inf·0
-        largest: Array = np.max(np.where(used, curvature * np.square(length), 0.0), axis=1)
+        largest: Array = xp.max(xp.where(used, curvature * xp.square(length), 0.0), axis=1)
         return largest
 
     def bounds(self) -> tuple[Array, Array]:
         low, high = self.phi.curvature_range
         if low == 0.0 and np.isinf(high):
-            return super().bounds()
-        ell, L = self.design.scaled(np.sqrt(self.w)).extremes()
+            unknown = 0.0 * self.w[:, 0]
+            return unknown, unknown + np.inf
+        ell, L = self.design.scaled(self.w**0.5).extremes()
         return low * ell, high * L
 
     def convexity(self) -> Array:
         # the usual case, without eigenvalues
-        return np.zeros(self.k) if self.phi.curvature_range[0] == 0.0 else super().convexity()
+        return 0.0 * self.w[:, 0] if self.phi.curvature_range[0] == 0.0 else super().convexity()
 
     def longest(self, lengths: Array) -> Array:
         """The largest length of a client's rows, padding apart: (k, n) -> (k,)."""
-        norm: Array = np.max(np.where(self.w > 0, lengths, 0.0), axis=1)
+        xp = namespace(self.w)
+        norm: Array = xp.max(xp.where(self.w > 0, lengths, 0.0), axis=1)
         return norm
 
     def least(self, numbers: Array) -> Array:
         """The least of a client's numbers, padding apart: (k, n) -> (k,)."""
-        smallest: Array = np.min(np.where(self.w > 0, numbers, np.inf), axis=1)
+        xp = namespace(self.w)
+        smallest: Array = xp.min(xp.where(self.w > 0, numbers, np.inf), axis=1)
         return smallest
 
 
@@ -272,7 +277,8 @@ class LinearTerms(RowTerms):
     def gradient(self, eta: Array) -> Array:
         r = self.slopes(eta)
         g = self.adjoint(r)
-        if np.isfinite(g).all():
+        xp = namespace(g)
+        if not on_host(g) or xp.isfinite(g).all():  # a device would have to be waited for
             return g
         # A slope, or a sum of slopes, exceeds float64, and inf - inf or 0·inf may have given nan.
         # The large slopes are summed on the scale of the largest one, the others as they are.
@@ -293,14 +299,15 @@ class LinearTerms(RowTerms):
         # predictors, d·eps·(‖a_i‖‖x‖ + |o_i|), times φ''_i‖a_i‖, and by that of φ', whose terms are
         # at most |φ'| + φ'' for exponentials
         length = latest.get("row lengths", None, self.design.lengths)
-        moved = 1.0 + length * norms(X)[:, None] + np.abs(self.o)
-        sizes = (np.abs(self.slopes(eta)) + self.curvature(eta) * moved) * length
-        total: Array = np.sum(np.where(self.w > 0, sizes, 0.0), axis=1)
+        xp = namespace(eta)
+        moved = 1.0 + length * norms(X)[:, None] + xp.abs(self.o)
+        sizes = (xp.abs(self.slopes(eta)) + self.curvature(eta) * moved) * length
+        total: Array = xp.sum(xp.where(self.w > 0, sizes, 0.0), axis=1)
         error: Array = (length.shape[1] + self.d + 16) * EPS * total
         return error
 
     def root(self, eta: Array) -> Design:
-        return self.design.scaled(np.sqrt(self.curvature(eta)))
+        return self.design.scaled(self.curvature(eta) ** 0.5)
 
     def times(self, eta: Array) -> Callable[[Array], Array]:
         curvature = self.curvature(eta)  # once for all products
@@ -308,11 +315,12 @@ class LinearTerms(RowTerms):
 
     def by_rows(self, eta: Array, D: Array, latest: Latest) -> Woodbury:
         # up to a factor: for one number D, the inner products of rows serve all steps
-        top = float(D.max())
+        top = float(namespace(D).max(D))
         unit = D / top
-        inner = latest.get("row products", unit.tobytes(), lambda: self.design.inner(1.0 / unit))
-        root = np.sqrt(self.curvature(eta))
-        scaled = root / np.sqrt(top)
+        key = to_host(unit).tobytes()
+        inner = latest.get("row products", key, lambda: self.design.inner(1.0 / unit))
+        root = self.curvature(eta) ** 0.5
+        scaled = root / top**0.5
         products = scaled[:, :, None] * inner
         products *= scaled[:, None, :]
         return Woodbury.of(self.design, root, D, products)
@@ -321,39 +329,45 @@ class LinearTerms(RowTerms):
         # D³f[h, u, u] = Σ_i w_i φ'''(η_i) (a_iᵀh)(a_iᵀu)², and |φ'''| ≤ c φ''
         c = self.phi.concordance
         if c in (0.0, np.inf):
-            return super().concordance(W)
+            constant = c + 0.0 * self.w[:, 0]
+            return constant, constant
         norm = c * self.longest(self.design.lengths())
         if W is None:
-            return norm, np.full(self.k, np.inf)
-        leverage = self.longest(np.linalg.norm(self.design.within(W), axis=2))
-        return norm, c * np.where(np.isnan(leverage), np.inf, leverage)
+            return norm, np.inf + 0.0 * norm
+        xp = namespace(W)
+        leverage = self.longest(xp.linalg.vector_norm(self.design.within(W), axis=2))
+        return norm, c * xp.where(xp.isnan(leverage), np.inf, leverage)
 
     def spread(self, H: Array) -> Array:
         c = self.phi.concordance
         if c in (0.0, np.inf):
             return super().spread(H)
-        return c * self.longest(np.abs(self.product(H)))
+        return c * self.longest(namespace(H).abs(self.product(H)))
 
     def floor(self) -> Array:
-        total = np.sum(self.w * self.phi.floor(self.b), axis=1)
-        return np.where(np.isnan(total), -np.inf, total)  # padding: zero times -inf
+        xp = namespace(self.b)
+        total = xp.sum(self.w * like(self.phi.floor(to_host(self.b)), self.b), axis=1)
+        floor: Array = xp.where(xp.isnan(total), -np.inf, total)  # padding: zero times -inf
+        return floor
 
     def steady(self, X: Array, eta: Array) -> Array:
         # η_i moves by at most ‖a_i‖‖h‖, and is itself known to some rounding errors only
+        xp = namespace(eta)
         room = self.phi.room(eta, self.b)
-        if not room.any():
-            return np.zeros(self.k)
+        if not xp.any(room != 0):
+            return 0.0 * self.w[:, 0]
         length = self.design.lengths()
         rounding = 2 * (self.d + 4) * EPS
-        size = length * norms(X)[:, None] + np.abs(self.o) + np.abs(self.b)
-        left = np.maximum(room - rounding * size, 0.0)
-        radius = np.where(length > 0, left / np.where(length > 0, length, 1.0), np.inf)
+        size = length * norms(X)[:, None] + xp.abs(self.o) + xp.abs(self.b)
+        left = xp.clip(room - rounding * size, 0.0, None)
+        radius = xp.where(length > 0, left / xp.where(length > 0, length, 1.0), np.inf)
         return (1.0 - rounding) * self.least(radius)
 
     def margin(self, eta: Array) -> Array:
         # Offsets are taken out: they do not grow with x, so they separate nothing for ever. What
         # rounding may have left of them does not count as a margin.
-        return self.least(self.b * (eta - self.o) - 4 * EPS * np.abs(self.o))
+        rounding = 4 * EPS * namespace(eta).abs(self.o)
+        return self.least(self.b * (eta - self.o) - rounding)
 
     def expression(self, cp: Any, j: int, u: Any) -> Any:
         w = self.w[j]

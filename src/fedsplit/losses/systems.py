@@ -9,7 +9,15 @@ from typing import Any, Protocol, TypeVar, cast
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, cg
 
-from fedsplit.arrays import Array, Factors, add_diagonal, dots
+from fedsplit.arrays import (
+    Array,
+    DeviceFactors,
+    Factors,
+    add_diagonal,
+    dots,
+    factors,
+    namespace,
+)
 from fedsplit.losses.designs import Design
 
 Made = TypeVar("Made")
@@ -55,19 +63,19 @@ class Woodbury:
     root : (k, n) array or float
     D : (d,) array
         Above 0.
-    small : Factors
+    small : Factors or DeviceFactors
         Of I + B_jD⁻¹B_jᵀ, (k, n, n).
     """
 
     rows: Design
     root: Array | float
     D: Array
-    small: Factors
+    small: Factors | DeviceFactors
 
     @classmethod
     def of(cls, rows: Design, root: Array | float, D: Array, products: Array) -> Woodbury:
         """Given B_jD⁻¹B_jᵀ, (k, n, n), which is overwritten."""
-        return cls(rows, root, D, Factors(add_diagonal(products, 1.0), overwrite=True))
+        return cls(rows, root, D, factors(add_diagonal(products, 1.0)))
 
     def inverted(self) -> Woodbury:
         """The same, for many systems."""
@@ -159,8 +167,9 @@ def truncated_cg(
     most : int
         The most iterations.
     """
-    D = np.where(diagonal > 0, diagonal, 1.0)
-    X = np.zeros_like(G)
+    xp = namespace(G)
+    D = xp.where(diagonal > 0, diagonal, 1.0)
+    X = xp.zeros_like(G)
     R = G
     Z = R / D
     P = Z
@@ -171,16 +180,17 @@ def truncated_cg(
         HP = times(P)
         curvature = dots(P, HP)
         active = active & (curvature > flat * dots(P, D * P))
-        if not active.any():
+        if not xp.any(active):
             break
-        step = np.where(active, size / np.where(active, curvature, 1.0), 0.0)[:, None]
+        step = xp.where(active, size / xp.where(active, curvature, 1.0), 0.0)[:, None]
         X = X + step * P
         R = R - step * HP
         Z = R / D
         left = dots(R, Z)
-        P = Z + (left / np.where(size > 0, size, 1.0))[:, None] * P
+        P = Z + (left / xp.where(size > 0, size, 1.0))[:, None] * P
         size = left
         active = active & (size > enough)
     # a client without curvature along its first direction knows no better one
-    untouched = ~X.any(axis=1)
-    return np.where(np.asarray(untouched)[:, None], G / D, X)
+    touched = xp.any(X != 0, axis=1)
+    moves: Array = xp.where(touched[:, None], X, G / D)
+    return moves

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from fedsplit.arrays import EPS, Array, Mask, matvec, norms
+from fedsplit.arrays import EPS, Array, Mask, matvec, namespace, norms
 from fedsplit.losses.batches import Indices, Stacked
 from fedsplit.losses.designs import Design
 from fedsplit.losses.systems import Latest, Woodbury
@@ -129,7 +129,8 @@ class Terms(ABC):
         """
         norm, _ = self.concordance(None)
         length = norms(H)
-        return np.where((norm == 0) | (length == 0), 0.0, norm * length)
+        spread: Array = namespace(norm).where((norm == 0) | (length == 0), 0.0, norm * length)
+        return spread
 
     def floor(self) -> Array:
         """A lower bound on f_j, (k,); -inf if none is known."""
@@ -140,7 +141,9 @@ class Terms(ABC):
     def values(self, start: Array, end: Array, shares: Sequence[float]) -> Array:
         """f_j on the way between two ``eta``, (k, len(shares)): a share of 1 is the end."""
         way = end - start
-        return np.stack([self.value(end + (t - 1.0) * way) for t in shares], axis=1)
+        values = [self.value(end + (t - 1.0) * way) for t in shares]
+        stacked: Array = namespace(values[0]).stack(values, axis=1)
+        return stacked
 
     def steady(self, X: Array, eta: Array) -> Array:
         """The radius of a ball around x_j in which ∇²f_j is constant, rounding counted, (k,).

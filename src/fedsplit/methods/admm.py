@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, namespace
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Prox
 from fedsplit.dialogue import Dialogue
@@ -57,13 +55,14 @@ class ADMM(StepMethod[ADMMState]):
     prox: ProxSolver | None = None
     penalty: Penalty | None = None
 
+    device = "arrays"
     state_type = ADMMState
     hazard = "the local solver is too inexact: use ExactProx(), or more inner steps"
 
     def start(self, x0: Array, m: int) -> Dialogue[ADMMState]:
         s = yield from choose_step(self.step, fedsplit_step, x0)
         x = prox_or_same(self.penalty, x0, s / m)
-        return ADMMState(x, np.tile(x0 - x, (m, 1)), s)
+        return ADMMState(x, namespace(x0).tile(x0 - x, (m, 1)), s)
 
     def update(self, state: ADMMState) -> Dialogue[ADMMState]:
         x, u, s = state

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, column_means
 from fedsplit.checks import count, number
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Descend
@@ -59,6 +59,7 @@ class FedAvg(StepMethod[FedAvgState]):
     epochs: int | None = None
     decay: float = 0.0
 
+    device = "arrays"
     state_type = FedAvgState
     hazard = "the step is too large for this batch: pass a smaller step"
 
@@ -91,7 +92,7 @@ class FedAvg(StepMethod[FedAvgState]):
         else:
             answer = yield StochasticDescend(x, step, steps, self.batch, self.epochs is not None)
         if answer.present.any():  # the average is over those who were drawn
-            x = answer.rows[answer.present].mean(axis=0)
+            x = column_means(answer.present_rows())
         return FedAvgState(x, s, t + 1)
 
     @property

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, column_means, zero_rows
 from fedsplit.checks import number
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Prox
@@ -48,6 +46,7 @@ class FedDyn(StepMethod[FedDynState]):
     alpha: float | None = None
     prox: ProxSolver | None = None
 
+    device = "arrays"
     state_type = FedDynState
     hazard = (
         "alpha is too small, or the local solver too inexact: pass a larger alpha, use ExactProx()"
@@ -63,7 +62,7 @@ class FedDyn(StepMethod[FedDynState]):
         if self.alpha is not None:
             s = 1.0 / self.alpha
         s = yield from choose_step(s, fedsplit_step, x0)
-        return FedDynState(x0, np.zeros((m, len(x0))), s)
+        return FedDynState(x0, zero_rows(x0, m), s)
 
     def update(self, state: FedDynState) -> Dialogue[FedDynState]:
         x, g, s = state
@@ -73,7 +72,7 @@ class FedDyn(StepMethod[FedDynState]):
         answer: Answer = yield Prox(v, s, start_point(solver, x, x, v), solver)
         theta = answer.rows_or(x)
         g = g - (theta - x) / s
-        return FedDynState((theta - s * g).mean(axis=0), g, s)
+        return FedDynState(column_means(theta - s * g), g, s)
 
     def iterate(self, state: FedDynState) -> Array:
         return state.x + state.s * state.g

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fedsplit.arrays import Array, column_means
+from fedsplit.arrays import Array
 from fedsplit.checks import count
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Descend
@@ -41,7 +41,7 @@ class FedGD(StepMethod[AverageState]):
     step: float | None = None
     local_steps: int = 1
 
-    device = "each"
+    device = "arrays"
     state_type = AverageState
     hazard = "the step is above 2/L*: pass a smaller step"
 
@@ -56,4 +56,4 @@ class FedGD(StepMethod[AverageState]):
     def update(self, state: AverageState) -> Dialogue[AverageState]:
         x, s, _ = state
         answer: Answer = yield Descend(x, s, self.local_steps)
-        return AverageState(column_means(answer.rows_or(x)), s)
+        return AverageState(answer.mean_or(x), s)

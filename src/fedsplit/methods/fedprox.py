@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedsplit.arrays import Array, column_means
+from fedsplit.arrays import Array
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Prox
 from fedsplit.dialogue import Dialogue
@@ -33,7 +33,7 @@ class FedProx(StepMethod[AverageState]):
     step: float | None = None
     prox: ProxSolver | None = None
 
-    device = "each"
+    device = "arrays"
     state_type = AverageState
     hazard = "the local solver is unstable: use ExactProx(), or a smaller inner step"
 
@@ -45,4 +45,4 @@ class FedProx(StepMethod[AverageState]):
     def update(self, state: AverageState) -> Dialogue[AverageState]:
         x, s, prox = state
         answer: Answer = yield Prox(x, s, None, prox or self.prox or ExactProx())
-        return AverageState(column_means(answer.rows_or(x)), s, prox)
+        return AverageState(answer.mean_or(x), s, prox)

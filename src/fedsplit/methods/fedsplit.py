@@ -13,13 +13,13 @@ is sent but p_j; in ``FedSplitInformation`` the clients send B_j = ∇²f_j(p_j)
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fedsplit.arrays import Array, Mask
-from fedsplit.clients.effects import Repeat
+from fedsplit.arrays import Array, Mask, length, namespace
 from fedsplit.clients.question import Answer
-from fedsplit.clients.questions import Prox
+from fedsplit.clients.questions import Reflection
 from fedsplit.dialogue import Dialogue
 from fedsplit.local.newton import ExactProx
 from fedsplit.local.solver import ProxSolver
@@ -27,19 +27,19 @@ from fedsplit.methods.method import (
     StepMethod,
     average,
     extreme_curvature,
-    start_point,
     step_from,
     subgradient_of_average,
     with_papers_step,
 )
-from fedsplit.penalties.penalty import Penalty
+from fedsplit.penalties.penalty import Penalty, prox_or_same
 from fedsplit.theory import fedsplit_step
 
 
 class FedSplitState(NamedTuple):
     """The server's x, (d,); the clients' z_j as rows of z, (m, d); the step s.
 
-    Beside them the local solver, if it depends on the curvature of all clients, and notes.
+    Beside them the local solver, if it depends on the curvature of all clients, notes, and ‖z⁺ - z‖
+    of the last round, if the clients have told it.
     """
 
     x: Array
@@ -47,6 +47,7 @@ class FedSplitState(NamedTuple):
     s: float
     prox: ProxSolver | None = None
     notes: tuple[str, ...] = ()
+    moved: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class FedSplit(StepMethod[FedSplitState]):
     penalty: Penalty | None = None
 
     newton_may_finish = True
-    device = "each"
+    device = "arrays"
     state_type = FedSplitState
 
     def start(self, x0: Array, m: int) -> Dialogue[FedSplitState]:
@@ -87,18 +88,21 @@ class FedSplit(StepMethod[FedSplitState]):
                     f"step {s:.4g}: from the curvature at the start, as no bound on the clients' "
                     "curvature holds everywhere; pass step= to choose it yourself",
                 )
-        z = yield Repeat(x0)
+        z = namespace(x0).tile(x0, (m, 1))
         return FedSplitState(average(z, s, self.penalty), z, float(s), prox, notes)
 
     def update(self, state: FedSplitState) -> Dialogue[FedSplitState]:
-        x, z, s, prox, notes = state
-        prox = prox or self.prox or ExactProx()
-        v = -z + 2.0 * x  # 2x - z, turned round for block vectors on a device
-        answer: Answer = yield Prox(v, s, start_point(prox, x, z, v), prox)
-        z_half = answer.rows_or(x)  # 1a. local prox step: prox_{s f_j}(2x - z_j)
-        z = z + 2.0 * (z_half - x)  # 1b. local centring step
-        x = average(z, s, self.penalty)  # 2. global average
-        return FedSplitState(x, z, s, prox, notes)
+        x, z, s, prox, notes, _ = state
+        # 1a. local prox step, prox_{s f_j}(2x - z_j); 1b. local centring step
+        answer: Answer = yield Reflection(x, z, s, prox or self.prox or ExactProx())
+        z = answer.rows_or(z)
+        known = answer.summary
+        if known is None:
+            return FedSplitState(
+                average(z, s, self.penalty), z, s, prox, notes
+            )  # 2. global average
+        x = prox_or_same(self.penalty, known.mean, s / z.shape[0])
+        return FedSplitState(x, z, s, prox, notes, known.moved)
 
     @property
     def hazard(self) -> str:
@@ -114,6 +118,9 @@ class FedSplit(StepMethod[FedSplitState]):
 
     def iterate(self, state: FedSplitState) -> Array:
         return state.z
+
+    def residual(self, before: FedSplitState, after: FedSplitState) -> float:
+        return length(after.z - before.z) if math.isnan(after.moved) else after.moved
 
     def subgradient(self, state: FedSplitState) -> Array:
         return subgradient_of_average(state.x, state.z, state.s)

@@ -10,9 +10,8 @@ from dataclasses import replace
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
-from array_api_compat import array_namespace
 
-from fedsplit.arrays import Array, Mask, column_means, length, unpacked
+from fedsplit.arrays import Array, Mask, column_means, length, namespace, unpacked
 from fedsplit.checks import instance, number
 from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.clients.questions import Curvature, ProofScalars
@@ -21,7 +20,7 @@ from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
 from fedsplit.local.gradient import GradientProx
 from fedsplit.local.solver import ProxSolver
-from fedsplit.penalties.penalty import Penalty, check_penalty
+from fedsplit.penalties.penalty import Penalty, check_penalty, prox_or_same
 
 EPS = sys.float_info.epsilon
 
@@ -96,9 +95,9 @@ class Method(ABC, Generic[S]):
         Whether it takes answers one by one, by ``Post``, and so runs asynchronously alone.
     newton_may_finish : bool
         Whether a fit may end with Newton steps. Baselines are to show where they stop.
-    device : {"each", "sums"} or None
-        Whether its questions to each client can be answered on a device, or sums over all of them
-        are all that it needs; None if it has no device path.
+    device : {"arrays", "sums", "host"}
+        How it runs where the clients are on a device: its own arithmetic is over the array API, and
+        stays there; sums over all clients are all that it needs; or answers go to the host.
     state_type : type
         The type of its states, to recognise those of another method.
     """
@@ -107,7 +106,7 @@ class Method(ABC, Generic[S]):
     unanimous: ClassVar[bool] = False
     arrivals: ClassVar[bool] = False
     newton_may_finish: ClassVar[bool] = False
-    device: ClassVar[Literal["each", "sums"] | None] = None
+    device: ClassVar[Literal["arrays", "sums", "host"]] = "host"
     state_type: ClassVar[type] = object
 
     @abstractmethod
@@ -148,6 +147,10 @@ class Method(ABC, Generic[S]):
         """The variable whose fixed point the method seeks; its change is the residual."""
         return state.x
 
+    def residual(self, before: S, after: S) -> float:
+        """How far the iterate has moved in a round."""
+        return length(self.iterate(after) - self.iterate(before))
+
     def asked_about(self, state: S) -> Array:
         """The point, (d,), that the next question is about."""
         return state.x
@@ -178,6 +181,9 @@ class Method(ABC, Generic[S]):
         Σ(z⁺ - z)²/s is of the order of the gap where a method converges steadily; a slow method's
         is some hundred times that.
         """
+        step = self.step_of(after)
+        if isinstance(step, float):
+            return 100.0 * self.residual(before, after) ** 2 / step
         return 100.0 * self.in_units_of_F(after, self.iterate(after) - self.iterate(before))
 
     def in_units_of_F(self, state: S, move: Array) -> float:  # noqa: N802  # F is the objective
@@ -227,9 +233,9 @@ class StepMethod(Method[T]):
 
 def estimated_gap(move: Array, s: float | Array) -> float:
     """Σ(z⁺ - z)²/s, which is of the order of F(x) - F* where a method converges steadily."""
-    xp = array_namespace(move)
-    if not hasattr(xp, "square"):  # a block vector has no entries, only a length
-        return length(move) ** 2 / float(s)
+    if isinstance(s, float):
+        return length(move) ** 2 / s
+    xp = namespace(move)
     return float(xp.sum(xp.square(move) / s))
 
 
@@ -237,7 +243,7 @@ def average(z: Array, s: float | Array, penalty: Penalty | None) -> Array:
     """argmin_x g(x) + Σ_j ‖x - z_j‖²/(2s) = prox_{(s/m)g}(mean z): the mean without a penalty."""
     mean = column_means(z)
     # the m terms of 1/(2s) each are one of m/(2s), whose prox has the step s/m
-    return mean if penalty is None else penalty.prox(mean, s / z.shape[0])
+    return mean if penalty is None else prox_or_same(penalty, mean, s / z.shape[0])
 
 
 def subgradient_of_average(x: Array, z: Array, s: float | Array) -> Array:
@@ -286,8 +292,9 @@ def curvatures(x0: Array, batch: int | None = None) -> Dialogue[tuple[Answer, bo
         return Curvature(x) if batch is None else BatchCurvature(batch, x)
 
     answer: Answer = yield question(None)
-    xp = array_namespace(answer.rows)
-    everywhere = bool(xp.all(xp.isfinite(answer.rows[answer.present][:, 1])))
+    bounds = answer.present_rows()
+    xp = namespace(bounds)
+    everywhere = bool(xp.all(xp.isfinite(bounds[:, 1])))
     if not everywhere:
         answer = yield question(x0)  # the next best thing, which holds near x0 alone
     return answer, everywhere
@@ -296,10 +303,10 @@ def curvatures(x0: Array, batch: int | None = None) -> Dialogue[tuple[Answer, bo
 def extreme_curvature(x0: Array, batch: int | None = None) -> Dialogue[CurvatureBounds]:
     """ℓ* and L* over the clients that answer, see ``curvatures``."""
     answer, everywhere = yield from curvatures(x0, batch)
-    rows = answer.rows[answer.present]
+    rows = answer.present_rows()
     if not rows.shape[0]:
         raise InputError("no step follows from the curvature: no client answered, pass step=")
-    xp = array_namespace(rows)
+    xp = namespace(rows)
     return CurvatureBounds(float(xp.min(rows[:, 0])), float(xp.max(rows[:, 1])), everywhere)
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, column_means, zero_rows
 from fedsplit.checks import count, number
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Descend
@@ -64,6 +64,7 @@ class Scaffnew(StepMethod[ScaffnewState]):
     probability: float | None = None
     seed: int = 0
 
+    device = "arrays"
     state_type = ScaffnewState
     hazard = "the step is above 2/L*: pass a smaller step"
 
@@ -82,7 +83,7 @@ class Scaffnew(StepMethod[ScaffnewState]):
                 s = step_from(bounds, lambda _, L: 1.0 / L)
             if p is None:
                 p = max(0.01, math.sqrt(bounds.ell / bounds.L))  # at most 100 steps on average
-        return ScaffnewState(x0, np.zeros((m, len(x0))), s, p, 0)
+        return ScaffnewState(x0, zero_rows(x0, m), s, p, 0)
 
     def update(self, state: ScaffnewState) -> Dialogue[ScaffnewState]:
         x, h, s, p, k = state
@@ -91,7 +92,7 @@ class Scaffnew(StepMethod[ScaffnewState]):
         steps = min(drawn, math.ceil(10 / p))  # with a chance of e⁻¹⁰ it would be longer
         answer: Answer = yield Descend(x, s, steps, -h)
         x_local = answer.rows_or(x)
-        x = x_local.mean(axis=0)
+        x = column_means(x_local)
         return ScaffnewState(x, h + (p / s) * (x - x_local), s, p, k + 1)
 
     def iterate(self, state: ScaffnewState) -> Array:

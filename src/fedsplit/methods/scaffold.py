@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, column_means, zero_rows
 from fedsplit.checks import count
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Descend
@@ -46,6 +44,7 @@ class SCAFFOLD(StepMethod[ScaffoldState]):
     step: float | None = None
     local_steps: int = 10
 
+    device = "arrays"
     state_type = ScaffoldState
     hazard = "local_steps times the step is well above 1/L*: pass a smaller step"
 
@@ -55,15 +54,15 @@ class SCAFFOLD(StepMethod[ScaffoldState]):
 
     def start(self, x0: Array, m: int) -> Dialogue[ScaffoldState]:
         s = yield from choose_step(self.step, lambda _, L: 1.0 / (self.local_steps * L), x0)
-        return ScaffoldState(x0, np.zeros((m, len(x0))), s)
+        return ScaffoldState(x0, zero_rows(x0, m), s)
 
     def update(self, state: ScaffoldState) -> Dialogue[ScaffoldState]:
         x, c_local, s = state
         path = self.local_steps * s
-        c = c_local.mean(axis=0)
+        c = column_means(c_local)
         answer: Answer = yield Descend(x, s, self.local_steps, c - c_local)
         y = answer.rows_or(x - path * c)
-        return ScaffoldState(y.mean(axis=0), c_local - c + (x - y) / path, s)
+        return ScaffoldState(column_means(y), c_local - c + (x - y) / path, s)
 
     def iterate(self, state: ScaffoldState) -> Array:
         return state.x - state.s * state.c

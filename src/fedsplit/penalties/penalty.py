@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, on_host, placed, to_host
 from fedsplit.checks import instance
 from fedsplit.errors import InputError
 
@@ -62,7 +62,9 @@ def prox_or_same(penalty: Penalty | None, v: Array, t: float | Array) -> Array:
     """prox_{tg}(v), which is v itself without a penalty."""
     if penalty is None:
         return v
-    return penalty.prox(v, t)
+    # a penalty, which may be the user's own, is of NumPy arrays
+    point = penalty.prox(to_host(v), t)
+    return point if on_host(v) else placed(point, v)
 
 
 def check_weights(name: str, values: object) -> None:
