@@ -232,6 +232,15 @@ def test_a_row_with_a_value_too_many_is_not_taken_for_one_with_a_name(
         texts(table(tmp_path / "x.csv", content))
 
 
+@pytest.mark.parametrize("before", [1, 5_000, 400_000])
+def test_a_short_line_and_a_long_one_do_not_make_up_for_each_other(
+    tmp_path: Path, before: int
+) -> None:
+    content = "a,b\n" + "1,2\n" * before + "1\n1,2,3\n" + "1,2\n" * 5_000
+    with pytest.raises(InputError, match=f"line {before + 2}: it has more or fewer values"):
+        table(tmp_path / "x.csv", content).columns()
+
+
 WORDS = [
     *("red", "a b", 'say "x"', "x,y", "two\nlines", "é", "", "\xa0z\u2003", "1_000", "٣", "+-1"),
     *("1e5", "inf", "-Infinity", "nan", "NAN", "1.", "1.5e", "2020-01-01", "2020-02-30"),
