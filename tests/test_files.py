@@ -241,6 +241,13 @@ def test_a_short_line_and_a_long_one_do_not_make_up_for_each_other(
         table(tmp_path / "x.csv", content).columns()
 
 
+@pytest.mark.parametrize("before", [1, 5_000, 400_000])
+def test_a_value_that_is_no_number_is_named_with_its_row(tmp_path: Path, before: int) -> None:
+    found = table(tmp_path / "x.csv", "a,b\n" + "1,2\n" * before + "x,2\n")
+    with pytest.raises(InputError, match=f"column 'a', row {before + 1}: 'x' is no number"):
+        found.take({"a": "number"})
+
+
 WORDS = [
     *("red", "a b", 'say "x"', "x,y", "two\nlines", "é", "", "\xa0z\u2003", "1_000", "٣", "+-1"),
     *("1e5", "inf", "-Infinity", "nan", "NAN", "1.", "1.5e", "2020-01-01", "2020-02-30"),
