@@ -74,7 +74,7 @@ def huber(eta: Decimal, b: Decimal) -> tuple[Decimal, ...]:
 METHODS: Sequence[fs.Method[Any]] = (
     fs.FedSplitInformation(),
     fs.FedSplit(),
-    fs.FedSplitVectors(),
+    fs.QuasiNewton(),
     fs.LBFGS(),
 )
 

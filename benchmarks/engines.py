@@ -43,7 +43,7 @@ ENGINES: dict[str, Callable[[fs.Problem], AbstractContextManager[fs.Clients]]] =
 
 METHODS: dict[str, Callable[[], fs.Method[Any]]] = {
     "plain": lambda: fs.FedSplit(step=0.01),
-    "with defaults": fs.FedSplitVectors,
+    "with defaults": fs.QuasiNewton,
 }
 
 

@@ -10,12 +10,11 @@ Costs = dict[str, dict[str, tuple[float, float]]]
 
 MARKERS = {
     "default": ("C3", "*"),
-    "vectors": ("C1", "o"),
+    "quasi-Newton": ("C1", "o"),
     "L-BFGS": ("C0", "s"),
     "CG": ("C2", "^"),
     "GIANT": ("C4", "v"),
     "Newton": ("C5", "D"),
-    "Anderson": ("C7", "P"),
 }
 """Colour and marker of the methods that are shown."""
 

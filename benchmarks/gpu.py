@@ -113,7 +113,6 @@ def table(m: int) -> dict[str, float]:
     for name, solver in SOLVERS.items():
         found[f"{name}, ms"] = per_round(problem, fs.FedSplit(STEP, solver))
     found["FedGD(0.01, 10), ms"] = per_round(problem, fs.FedGD(0.01, 10))
-    found["FedSplitVectors(), ms"] = per_round(problem, fs.FedSplitVectors(), rounds=40, repeats=3)
     plain = without_kernels(problem)
     solver = SOLVERS["GradientProx(10, step=0.1)"]
     found["the same by the plain path, ms"] = per_round(plain, fs.FedSplit(STEP, solver), 20)

@@ -19,7 +19,7 @@ SEEDS = 4
 
 METHODS: dict[str, Method[Any] | None] = {
     "default": None,
-    "FedSplitVectors": fs.FedSplitVectors(),
+    "QuasiNewton": fs.QuasiNewton(),
     "FedSplitInformation": fs.FedSplitInformation(),
 }
 

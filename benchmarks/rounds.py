@@ -1,4 +1,4 @@
-"""Questions and floats to a gap: the default of ``fs.solve``, vectors alone, and every baseline.
+"""Questions and floats to a gap: the default, ``fs.QuasiNewton``, and every baseline.
 
 Prints Markdown. Every run starts at x = 0 and knows of the curvature only what the method asks the
 clients for; set-up counts. Then the questions of fits, sparse rows, clients that differ, and random
@@ -47,8 +47,6 @@ class Case:
         The most rounds of each method.
     tries : int
         The most rounds of each step that is tried in hindsight.
-    prox : GradientProx, optional
-        The local solver; then only ``fs.FedSplitVectors`` is run.
     """
 
     title: str
@@ -56,7 +54,6 @@ class Case:
     gap: float
     most: int
     tries: int = 2500
-    prox: fs.GradientProx | None = None
 
 
 def least_squares(
@@ -98,14 +95,10 @@ CASES = {
         "features scaled by 10^U(-3, 3)", least_squares(ensembles.badly_scaled), 1e-6, 2500
     ),
     "logistic": Case("logistic, Figure 3's sizes, no ridge", logistic, 1e-6, 1000, 150),
-    "logistic-10": Case(
-        "the same, ten gradient steps per round", logistic, 1e-6, 1000, 150, fs.GradientProx(10)
-    ),
     "sorted": Case("logistic, label-sorted, ridge 1", label_sorted, 1e-6, 1000, 150),
 }
 
 BASELINES: dict[str, Callable[[], Method[Any]]] = {
-    "Anderson": lambda: fs.FedSplitVectors(accelerate=fs.Anderson()),
     "CG": fs.CG,
     "L-BFGS": fs.LBFGS,
     "ADMM": fs.ADMM,
@@ -117,13 +110,13 @@ BASELINES: dict[str, Callable[[], Method[Any]]] = {
 }
 """As they come. GD and AGD are given the pooled constants at the optimum, which no client knows."""
 
-FAST = ("Anderson", "CG", "L-BFGS", "GIANT", "Newton")
+FAST = ("CG", "L-BFGS", "GIANT", "Newton")
 """The baselines of a quick run: the others need hundreds of rounds."""
 
 GRID = tuple(10.0**power for power in np.arange(-2, 2.51, 0.5))
 """Steps that are tried in hindsight, as multiples of Theorem 1's."""
 
-OURS = ("default", "vectors", "vectors, step × 100", "vectors, step / 100")
+OURS = ("default", "quasi-Newton")
 
 LABELS = (
     *OURS,
@@ -165,15 +158,7 @@ def measure(name: str, seed: int, quick: bool) -> dict[str, Cost]:
     def run(method: Method[Any] | None) -> Cost:
         return cost(problem, best, method, case.gap, case.most)
 
-    found: dict[str, Cost] = {}
-    if case.prox is None:
-        found["default"] = run(None)
-    found["vectors"] = run(fs.FedSplitVectors(prox=case.prox))
-    first = first_step(problem, case.prox)
-    found["vectors, step × 100"] = run(fs.FedSplitVectors(100 * first, case.prox))
-    found["vectors, step / 100"] = run(fs.FedSplitVectors(first / 100, case.prox))
-    if case.prox is not None:
-        return found
+    found = {"default": run(None), "quasi-Newton": run(fs.QuasiNewton())}
     found |= {label: run(make()) for label, make in BASELINES.items() if not quick or label in FAST}
     if not quick:
         found |= informed(problem, x, run, case.tries)
@@ -200,13 +185,6 @@ def informed(
         "GD, pooled ℓ, L": run(fs.GD(2.0 / float(pooled[0] + pooled[-1]))),
         "AGD, pooled L": run(fs.AGD(1.0 / float(max(pooled[-1], start[-1])))),
     }
-
-
-def first_step(problem: fs.Problem, prox: fs.GradientProx | None) -> float:
-    """Return the step that ``fs.FedSplitVectors`` begins with."""
-    state = fs.solve(problem, fs.FedSplitVectors(prox=prox), rounds=2, tol=0).state.inner
-    first: float = state.step.first
-    return first
 
 
 def median(costs: list[Cost]) -> Cost:
@@ -252,11 +230,8 @@ def show_suite(names: list[str], seeds: range, quick: bool) -> frontier.Costs:
         runs = [measure(name, seed, quick) for seed in seeds]
         found = {label: median([run[label] for run in runs]) for label in runs[0]}
         drawn[case.title] = found
-        verdict = ""
-        if "default" in found:
-            verdict = better(found)
-        cells = [show(found[label]) if label in found else "" for label in labels]
-        row(case.title, f"{case.gap:.0e}", *cells, verdict)
+        cells = [show(found[label]) for label in labels]
+        row(case.title, f"{case.gap:.0e}", *cells, better(found))
     return drawn
 
 

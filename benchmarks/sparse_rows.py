@@ -40,7 +40,7 @@ SLOWER = 3.0
 
 METHODS: dict[str, Callable[[], Method[Any] | None]] = {
     "default": lambda: None,
-    "vectors": fs.FedSplitVectors,
+    "quasi-Newton": fs.QuasiNewton,
     "L-BFGS": fs.LBFGS,
     "CG": fs.CG,
     "GIANT": fs.GIANT,
@@ -160,7 +160,7 @@ def pooled(rows: Rows, ridge: float) -> float:
 def verdict(found: dict[str, Cost]) -> str:
     """Where a baseline is better than the default by more than the limits."""
     ours = found["default"]
-    others = {name: each for name, each in found.items() if name not in ("default", "vectors")}
+    others = {name: each for name, each in found.items() if name not in ("default", "quasi-Newton")}
     words = [
         f"{name}: fewer questions and floats"
         for name, each in others.items()

@@ -99,7 +99,7 @@ def dense_rows(m: int, n: int, d: int) -> fs.Problem:
 def beside_lbfgs(problem: fs.Problem) -> list[float]:
     """Return times of a whole run of the vector default, and of L-BFGS, to the same proved gap."""
     return side_by_side(
-        [lambda: fs.solve(problem, fs.FedSplitVectors()), lambda: fs.solve(problem, fs.LBFGS())], 3
+        [lambda: fs.solve(problem, fs.QuasiNewton()), lambda: fs.solve(problem, fs.LBFGS())], 3
     )
 
 
@@ -157,7 +157,7 @@ def main() -> None:
         ):
             ours, other = beside_lbfgs(make(m, n, d))
             row(
-                f"FedSplitVectors() to a proved gap, logistic, m={m}, n={n}, d={d}",
+                f"QuasiNewton() to a proved gap, logistic, m={m}, n={n}, d={d}",
                 f"{ours:.2f} s",
                 f"LBFGS() {other:.2f} s",
                 f"{ours / other:.2f}",

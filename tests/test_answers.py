@@ -1,8 +1,8 @@
 """What follows from the parts that a question declares: shapes, checks, sums, and who answered."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pytest
@@ -58,7 +58,7 @@ def separated() -> fs.Problem:
     return fs.Problem(fs.Logistic(), [(each, np.sign(each @ X)) for each in A])
 
 
-PROBLEMS = {
+PROBLEMS: dict[str, Callable[[], fs.Problem]] = {
     "logistic": lambda: problem("logistic", [20, 30, 25], D),
     "separated": separated,  # a margin of 1
     "huber": lambda: problem("huber", [20, 30, 25], D),  # a radius above 0
@@ -225,7 +225,7 @@ def test_an_answer_of_another_shape_or_type_is_found() -> None:
         "an answer of the wrong type, int": 3,
         "an answer with value, expected gradient": Answer.of(value=np.zeros(2)),
         "gradient has the wrong type, float32": Answer.of(gradient=np.zeros((2, D), np.float32)),
-        "gradient has the wrong type, list": answer._replace(parts={"gradient": [1.0]}),
+        "gradient has the wrong type, list": Answer.of(gradient=cast(Any, [1.0, 2.0])),
         "gradient has the wrong shape, (2, 4), expected (2, 3)": Answer.of(
             gradient=np.ones((2, 4))
         ),

@@ -10,7 +10,8 @@ import pytest
 
 import fedsplit as fs
 from faulty import faulty
-from fedsplit.clients.effects import Post, TraceEntry
+from fedsplit.clients.clock import Clock
+from fedsplit.clients.effects import TraceEntry
 from fedsplit.clients.questions import Gradient
 from fedsplit.loop.conversation import Conversation
 from fedsplit.loop.trace import Row
@@ -228,14 +229,16 @@ def test_a_run_that_is_kept_goes_on_from_its_arrivals(tmp_path: Path) -> None:
 
 def test_an_answer_that_has_been_waiting_does_not_turn_the_clock_back() -> None:
     p = problem("logistic", [20, 30], 3)
-    conversation = Conversation(p.clients, latency=fs.Latency("constant", slow={1: 3.0}))
+    clock = Clock(p.clients, fs.Latency("constant", slow={1: 3.0}), seed=0)
     everyone = np.ones(2, dtype=bool)
     question = Gradient(np.zeros(3))
-    conversation.ask(Post(question, everyone))  # answered at 1 and 3
-    conversation.ask(question)  # by both, one after the other: at 2 and 6
-    late = conversation.ask(Post(question, ~everyone))  # the answer of 3
-    assert late.answer.present.tolist() == [False, True]
-    assert [exchange.clock for exchange in conversation.take()] == [1.0, 6.0, 6.0]
+    clock.post(question, everyone)  # answered at 1 and 3
+    _, first = clock.collect()
+    assert (first.present.tolist(), clock.now) == ([True, False], 1.0)
+    clock.ask_some(question, everyone)  # by both, one after the other: at 2 and 6
+    assert clock.now == 6.0
+    _, late = clock.collect()  # the answer of 3
+    assert (late.present.tolist(), clock.now) == ([False, True], 6.0)
 
 
 def test_questions_of_a_synchronous_run_take_as_long_as_the_slowest_client() -> None:

@@ -46,7 +46,7 @@ BUDGET = {
     "fedgd": 300,
     "fedavg": 300,
     "fedsplit": 100,
-    "vectors": 60,
+    "quasi-newton": 60,
     "information": 30,
 }
 """In how many rounds a method reaches the minimiser; 400 for those that are not here."""

@@ -90,7 +90,7 @@ def test_a_certificate_costs_two_rounds_or_a_tenth_of_the_run() -> None:
     for name in LOSSES:
         for seed in range(5):
             p = problem(name, [30, 12, 25], 4, seed, ridge=1.0)
-            for method in (fs.FedSplitVectors(), fs.FedSplit(), fs.FedGD(0.005, local_steps=5)):
+            for method in (fs.QuasiNewton(), fs.FedSplit(), fs.FedGD(0.005, local_steps=5)):
                 result = fs.solve(p, method, rounds=400)
                 spent = int(np.sum(result.trace.kind == "certificate"))
                 assert spent <= max(2, result.rounds / 10), (name, seed, method)
@@ -110,9 +110,7 @@ def test_without_strong_convexity_the_reason_says_what_to_do() -> None:
     wide = problem("huber", [3, 2], 9)
     assert fs.solve(wide).certificate.gap is None
     assert "add a ridge" in fs.solve(wide).certificate.reason
-    assert (
-        "before a certificate" in fs.solve(wide, fs.FedSplitVectors(), rounds=3).certificate.reason
-    )
+    assert "before a certificate" in fs.solve(wide, fs.QuasiNewton(), rounds=3).certificate.reason
 
 
 PENALTIES: dict[str, tuple[fs.Penalty, float]] = {
@@ -362,14 +360,11 @@ def test_a_bound_without_curvature_has_no_radius() -> None:
     assert result.certificate.radius is None
 
 
-@pytest.mark.parametrize("method", [fs.FedSplitVectors(), fs.FedSplit()], ids=["default", "plain"])
-def test_residuals_at_delta_at_the_optimum_leave_the_residual_of_the_method_to_decide(
-    method: fs.FedSplit,
-) -> None:
+def test_residuals_at_delta_at_the_optimum_leave_the_residual_of_the_method_to_decide() -> None:
     data = [
         (np.ones((3, 1)), b) for b in ([1.0, 2.0, 3.0], [1.0, 1.0, 3.0], [2.0, 3.0, 2.0])
     ]  # the optimum is 2
-    result = fs.solve(fs.Problem(fs.Huber(1.0), data), method)
+    result = fs.solve(fs.Problem(fs.Huber(1.0), data), fs.FedSplit())
     assert (result.stopped_by, result.converged, result.certificate.gap) == ("residual", True, None)
     assert result.x[0] == pytest.approx(2.0, abs=1e-9)
 
@@ -384,7 +379,7 @@ def test_clients_without_a_definite_hessian_prove_the_gap_by_that_of_their_sum()
     assert certificate.gap is not None
     truth = p.objective(x) - p.objective(p.solution())
     assert truth <= certificate.gap + 1e-12 <= 1.1 * truth
-    result = fs.solve(p, fs.FedSplitVectors())
+    result = fs.solve(p, fs.QuasiNewton())
     assert (result.converged, result.stopped_by) == (True, "certificate")
     assert result.trace.rows[-1].floats_up == 30 * 5 * 5
 
@@ -403,7 +398,7 @@ def test_hessians_that_are_too_large_are_not_asked_for() -> None:
 def test_the_bound_of_a_lasso_with_more_columns_than_rows_is_that_of_its_support() -> None:
     p = problem("least-squares", [4] * 5, 40, seed=2)
     penalty = fs.L1(3.0)
-    best = fs.solve(p, fs.FedSplitVectors(), penalty=penalty, rounds=200, tol=0).x
+    best = fs.solve(p, fs.QuasiNewton(), penalty=penalty, rounds=200, tol=0).x
     assert 0 < np.count_nonzero(best) < 20  # strictly fewer than all rows
     value = p.objective(best) + penalty.value(best)
     for size in (1e-3, 1e-6):

@@ -31,10 +31,10 @@ from problems import clients, problem
 SIZES, D = [30, 25, 40, 35], 4
 FORMULA = "visits ~ age + ward"
 
-METHODS: list[Method[Any]] = [fs.FedSplitInformation(), fs.FedSplitVectors()]
+METHODS: list[Method[Any]] = [fs.FedSplitInformation(), fs.QuasiNewton()]
 """The defaults: few questions with Hessians, and more of them with vectors only."""
 
-NAMES = ["information", "vectors"]
+NAMES = ["information", "quasi-newton"]
 
 of_both_methods = pytest.mark.parametrize("method", METHODS, ids=NAMES)
 
@@ -118,10 +118,9 @@ RUNS: dict[str, tuple[str, Method[Any], dict[str, Any]]] = {
     "information and a penalty": ("logistic", fs.FedSplitInformation(), {"penalty": L1(2.0)}),
     "vectors of some clients": (
         "logistic",
-        fs.FedSplitVectors(),
+        fs.QuasiNewton(),
         {"participation": 0.5, "seed": 3},
     ),
-    "anderson": ("logistic", fs.FedSplitVectors(accelerate=fs.Anderson()), {}),
     "scaffnew": ("logistic", fs.Scaffnew(), {"rounds": 40}),
     "lbfgs": ("poisson", fs.LBFGS(), {}),
 }
@@ -162,11 +161,11 @@ def test_a_resumed_run_ends_in_the_same_bits(
 FITS: dict[str, tuple[str, dict[str, Any]]] = {
     "gaussian": ("score ~ age + ward", {}),
     "poisson": (FORMULA, {"family": "poisson"}),
-    "poisson by vectors": (FORMULA, {"family": "poisson", "method": "vectors"}),
+    "poisson by vectors": (FORMULA, {"family": "poisson", "method": "quasi-newton"}),
     "multinomial": ("ward ~ age + hours", {"family": "multinomial", "ridge": 0.5}),
     "lasso": ("score ~ age + ward + hours", {"l1": 1.0}),
     "huber": ("score ~ age + ward", {"family": "huber"}),
-    "newton": (FORMULA, {"family": "poisson", "method": "vectors"}),
+    "newton": (FORMULA, {"family": "poisson", "method": "quasi-newton"}),
     "firth": ("ill ~ age + ward", {"family": "logistic", "firth": True}),
 }
 """Fits that ask different questions."""
@@ -208,7 +207,7 @@ def test_a_resumed_fit_ends_in_the_same_table(
 
 
 @pytest.mark.parametrize(
-    ("method", "least"), [(fs.FedSplitInformation(), 5), (fs.FedSplitVectors(), 10)], ids=NAMES
+    ("method", "least"), [(fs.FedSplitInformation(), 5), (fs.QuasiNewton(), 10)], ids=NAMES
 )
 def test_a_run_goes_on_from_every_record(
     p: fs.Problem, tmp_path: Path, method: Method[Any], least: int
@@ -370,7 +369,7 @@ def test_other_settings_and_other_data_are_refused_and_harm_nothing(
 
 @pytest.mark.parametrize(
     ("method", "asked"),
-    [("auto", 1), ("auto", 3), ("auto", 7), ("vectors", 9), ("gd", 9)],
+    [("auto", 1), ("auto", 3), ("auto", 7), ("quasi-newton", 9), ("gd", 9)],
 )
 def test_a_fit_on_other_data_is_refused_wherever_it_stopped(
     tmp_path: Path, method: str, asked: int
@@ -581,7 +580,7 @@ def test_a_run_that_stopped_for_want_of_a_client_goes_on_when_it_is_back(
 
 @pytest.mark.parametrize(
     ("method", "number"),
-    [("auto", 1), ("auto", 4), ("auto", 8), ("vectors", 15)],
+    [("auto", 1), ("auto", 4), ("auto", 8), ("quasi-newton", 9)],
 )
 def test_a_fit_that_stopped_for_want_of_a_client_goes_on_when_it_is_back(
     tmp_path: Path, method: str, number: int
@@ -654,7 +653,7 @@ def test_what_the_clock_decided_is_decided_again_at_the_same_place(
         assert resumed.removed == whole.removed
 
 
-@pytest.mark.parametrize(("method", "since"), [("auto", 6), ("vectors", 9)])
+@pytest.mark.parametrize(("method", "since"), [("auto", 6), ("quasi-newton", 9)])
 def test_a_fit_with_a_removal_is_the_same_after_a_resumption(
     tmp_path: Path, method: str, since: int
 ) -> None:

@@ -27,7 +27,7 @@ def test_the_default_problem_shows_the_papers_point(capsys: pytest.CaptureFixtur
         assert methods[wrong]["outcome"] == "floor"
         assert methods[wrong]["floor"] > 0.1
         assert methods[wrong]["rounds_to"] == {"1e-03": None, "1e-06": None, "1e-09": None}
-    for right in ("fedgd", "lbfgs", "fedsplit", "fedsplit:steps=5", "vectors", "information"):
+    for right in ("fedgd", "lbfgs", "fedsplit", "fedsplit:steps=5", "quasi-newton", "information"):
         assert methods[right]["outcome"] == "reached"
         assert methods[right]["floor"] is None
         reached = list(methods[right]["rounds_to"].values())
@@ -106,7 +106,7 @@ def test_a_plot_shows_every_method_by_name(tmp_path: Path) -> None:
         "L-BFGS",
         "FedSplit, Algorithm 1",
         "FedSplit, 5 local steps",
-        "FedSplitVectors",
+        "QuasiNewton",
         "FedSplitInformation",
     ):
         assert f"<!-- {label} -->" in drawn

@@ -92,7 +92,7 @@ class CarefulNewton:
 def test_a_local_solver_is_one_class_and_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(local.SOLVERS, "careful", CarefulNewton)
     p = problem("logistic", [30, 40], 3, ridge=1.0)
-    result = fs.solve(p, fs.FedSplitVectors(prox=CarefulNewton()))
+    result = fs.solve(p, fs.FedSplit(prox=CarefulNewton()), rounds=1000)
     assert result.converged
     np.testing.assert_allclose(result.x, p.solution(), atol=1e-5)
     for compiled in (codec._decoder, codec._schema, codec._members):

@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 
 import fedsplit as fs
 from fedsplit.arrays import Array
-from fedsplit.clients.questions import Curvature, Diagonal, Gradient, Information, Prox, Value
+from fedsplit.clients.questions import Curvature, Gradient, Information, Overview, Prox, Value
 from fedsplit.loop.trace import Row
 from fedsplit.losses.linear import LinearLoss
 from fedsplit.losses.terms import Loss
@@ -67,7 +67,7 @@ def test_the_users_own_logistic_loss_is_ours(kind: str) -> None:
     V = np.random.default_rng(0).standard_normal((3, 3))
     a, b = (p.clients.ask(Prox(V, 0.7, np.zeros(3), fs.ExactProx())) for p in (own, ours))
     np.testing.assert_allclose(a.rows, b.rows, rtol=1e-11)
-    result = fs.solve(own, fs.FedSplitVectors(step=0.3), rounds=500)
+    result = fs.solve(own, fs.QuasiNewton(), tol=1e-13)
     np.testing.assert_allclose(result.x, ours.solution(), rtol=1e-6)
 
 
@@ -78,7 +78,7 @@ def test_given_curvature_sets_the_step() -> None:
 
 def test_unknown_curvature_takes_the_local_one_and_a_line_search() -> None:
     own = fs.Problem(OWN["without a Hessian"], DATA, 0.5)
-    result = fs.solve(own, fs.FedSplitVectors(prox=fs.GradientProx(10)), rounds=2000, tol=1e-11)
+    result = fs.solve(own, fs.FedSplit(prox=fs.GradientProx(10)), rounds=2000, tol=1e-11)
     np.testing.assert_allclose(result.x, own.solution(), rtol=1e-6)
 
 
@@ -143,7 +143,7 @@ def test_rounds_are_the_same_whoever_wrote_the_quadratic(data: list[Any]) -> Non
         range(m),
     )
     best = ours.solution()
-    for method in (fs.FedSplitVectors(), fs.FedSplit(0.05)):
+    for method in (fs.QuasiNewton(), fs.FedSplit(0.05)):
         counts = []
         for p in (own, ours):
 
@@ -181,7 +181,7 @@ def test_the_users_own_scalar_function_gives_the_bits_of_the_loss_that_has_it(
         lambda p: p.clients.ask(Gradient(x)).rows,
         lambda p: p.clients.ask(Information(x)).rows,
         lambda p: p.clients.ask(Curvature()).rows,
-        lambda p: p.clients.ask(Diagonal(x)).rows,
+        lambda p: p.clients.ask(Overview(x)).rows,
         lambda p: p.clients.ask(Prox(x, 0.7, x, fs.NewtonProx())).rows,
         lambda p: p.clients.ask(Prox(x, 0.7, x, fs.GradientProx(3))).rows,
         lambda p: p.solution(),

@@ -19,7 +19,6 @@ from fedsplit.clients.questions import (
     Curvature,
     Decrement,
     Descend,
-    Diagonal,
     Direction,
     Evaluate,
     Gradient,
@@ -121,7 +120,6 @@ def test_questions_are_answered_as_in_this_process(
         (Evaluate(x), Evaluate(at)),
         (Descend(x, 0.05, 3), Descend(at, 0.05, 3)),
         (Curvature(x), Curvature(at)),
-        (Diagonal(x, origin=True), Diagonal(at, origin=True)),
     ]
     if loss != "poisson":
         questions.append((Curvature(), Curvature()))
@@ -152,7 +150,6 @@ def test_all_clients_as_one_answer_as_one_client_with_all_rows(loss: str, weight
         Line(x, g, np.array([0.1, 1.0])),
         Direction(x, g),
         Curvature(x),
-        Diagonal(x, origin=True),
         LocalModel(x, x[None] + 0.1, one, 1.0, x - 0.1),
         LocalModel(x, None, None, 1.0, None, both=True),
     ]
@@ -243,9 +240,6 @@ METHODS: dict[str, Any] = {
     "plain": fs.FedSplit(0.5),
     "plain, gradient": fs.FedSplit(0.3, fs.GradientProx(10, step=0.1)),
     "plain, own steps": fs.FedSplit(0.3, fs.GradientProx(10)),
-    "default of vectors": fs.FedSplitVectors(),
-    "one pair": fs.FedSplitVectors(accelerate=fs.Secants(memory=1)),
-    "anderson": fs.FedSplitVectors(accelerate=fs.Anderson(5)),
     "fedgd": fs.FedGD(),
     "information": fs.FedSplitInformation(),
     "newton": fs.Newton(),
@@ -265,7 +259,7 @@ def test_methods_run_on_a_device_and_prove_what_they_find(method: str) -> None:
     assert gap <= result.certificate.gap <= 1e-9 * max(1.0, abs(best))
 
 
-@pytest.mark.parametrize("method", ["plain", "plain, own steps", "fedgd", "one pair"])
+@pytest.mark.parametrize("method", ["plain", "plain, own steps", "fedgd"])
 def test_a_trace_is_that_of_this_process(method: str) -> None:
     host, placed = both("least squares", ridge=1.0)
     expected = fs.solve(host, METHODS[method], rounds=12, tol=0).trace

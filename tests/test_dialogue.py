@@ -412,7 +412,7 @@ def test_a_budget_that_ends_in_the_set_up_is_refused() -> None:
 SCALED: dict[str, Method[Any] | None] = {
     "the default": None,
     "fedsplit": fs.FedSplit(),
-    "vectors": fs.FedSplitVectors(),
+    "quasi-newton": fs.QuasiNewton(),
     "newton": fs.Newton(),
     "lbfgs": fs.LBFGS(),
     "gd": fs.GD(),

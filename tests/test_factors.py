@@ -5,9 +5,9 @@ import pytest
 
 import fedsplit as fs
 from fedsplit.arrays import Array, Factors, matvec
-from fedsplit.clients.questions import Curvature, Prox
+from fedsplit.clients.questions import Prox
 from fedsplit.losses.designs import DenseDesign
-from fedsplit.losses.systems import Latest, Woodbury, conjugate_gradients, lanczos
+from fedsplit.losses.systems import Latest, Woodbury, conjugate_gradients
 from problems import problem
 
 
@@ -110,30 +110,6 @@ def test_conjugate_gradients_leave_the_residual_that_is_asked_for() -> None:
     for tolerance in (1e-3, 1e-10):
         u = conjugate_gradients(lambda U: matvec(M, U), np.diag(M[0]), g, tolerance)
         assert np.linalg.norm(M[0] @ u - g) <= 2 * tolerance * np.linalg.norm(g)
-
-
-def test_products_show_the_largest_eigenvalue_and_one_above_the_smallest() -> None:
-    M = definite(3, 40)
-    spectrum = np.linalg.eigvalsh(M)
-    low, high = lanczos(lambda U: matvec(M, U), 3, 40)
-    np.testing.assert_allclose(high, spectrum[:, -1], rtol=1e-3)
-    assert (low >= spectrum[:, 0]).all()
-    assert (low <= spectrum.mean(axis=1)).all()
-    with np.errstate(all="ignore"):  # as in every answer of a client
-        low, high = lanczos(lambda U: matvec(np.full_like(M, np.inf), U), 3, 40)
-    assert (low == 0).all()
-    assert np.isinf(high).all()
-
-
-def test_the_first_step_with_many_coordinates_needs_no_factorisation() -> None:
-    for sizes in ([40, 60], [4, 3]):
-        p = problem("logistic", sizes, 6, ridge=0.1)
-        bounds = p.clients.ask(Curvature(np.zeros(6))).rows
-        for at, costs in p.clients._blocks:
-            counted = costs.counted()
-            _, L = counted.at(np.zeros((costs.terms.k, 6))).estimated_bounds(many=5)
-            assert counted.work.factorisations == 0
-            np.testing.assert_allclose(L, bounds[at, 1], rtol=1e-6)
 
 
 def test_the_latest_is_made_once_for_a_key_and_again_for_another() -> None:

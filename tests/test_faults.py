@@ -62,7 +62,7 @@ def at_times(fault: Fault, client: str) -> Script:
         if moment.client != client:
             return None
         seen[moment.question] = times = seen.get(moment.question, 0) + 1
-        return fault if times == 1 or (moment.question == "prox" and 4 <= times < 10) else None
+        return fault if times == 1 or (moment.question == "trials" and 4 <= times < 10) else None
 
     return script
 
@@ -91,7 +91,8 @@ def test_a_run_goes_on_without_a_bad_answer_and_ends_at_the_same_optimum(
     p: fs.Problem, name: str
 ) -> None:
     fault, text = FAULTS[name]
-    result = fs.solve(faulty(p, at_times(fault, "1")))
+    method = fs.FedSplit() if name.endswith("error") else None  # a prox has one
+    result = fs.solve(faulty(p, at_times(fault, "1")), method, rounds=2000, tol=1e-12)
     assert result.converged
     np.testing.assert_allclose(result.x, p.solution(), atol=1e-6)
     assert {each.client for each in result.incidents} == {"1"}
@@ -104,7 +105,7 @@ def test_a_run_goes_on_without_a_bad_answer_and_ends_at_the_same_optimum(
 def test_a_fit_goes_on_without_a_bad_answer_and_ends_at_the_same_table(name: str) -> None:
     fault, text = FAULTS[name]
     # only a prox has a proved error
-    method = "vectors" if name.endswith("error") else "information"
+    method = "fedsplit" if name.endswith("error") else "information"
     script = at_times(fault, "hospital1")
     model = fit(people(), FORMULA, script, family="poisson", method=method)
     clean = undisturbed()
@@ -174,14 +175,14 @@ def test_a_round_closes_in_time_and_a_slow_client_is_heard_when_it_is_quick_agai
 ) -> None:
     channel = channel_of(p, at_times(FAULTS["slow"][0], "2"))
     fs.solve(faulty(channel, d=D))
-    times = [time for time, question, _ in channel.log if question == "prox"]
+    times = [time for time, question, _ in channel.log if question == "trials"]
     spans = np.diff(times)
     assert spans.max() <= PATIENCE.round_timeout + 2.0
     assert np.sum(spans > 2.0) == 7  # the first round and six others
 
 
 @pytest.mark.parametrize(
-    "method", [fs.FedSplitVectors(), fs.FedSplit(), fs.FedGD(), fs.SCAFFOLD()], ids=repr
+    "method", [fs.QuasiNewton(), fs.FedSplit(), fs.FedGD(), fs.SCAFFOLD()], ids=repr
 )
 def test_nothing_is_called_converged_while_a_client_is_absent(
     p: fs.Problem, method: Method[Any]
@@ -196,8 +197,8 @@ def test_nothing_is_called_converged_while_a_client_is_absent(
 def test_clients_of_whom_one_is_absent_in_every_round_still_come_to_an_end(p: fs.Problem) -> None:
     def by_turns(moment: Moment) -> Fault | None:
         gone = (
-            moment.question == "prox"
-            and moment.number > 5
+            moment.question == "trials"
+            and moment.number > 3
             and moment.number % 4 == int(moment.client)
         )
         return died if gone else None
@@ -205,7 +206,7 @@ def test_clients_of_whom_one_is_absent_in_every_round_still_come_to_an_end(p: fs
     result = fs.solve(faulty(p, by_turns), rounds=500)
     assert result.converged
     np.testing.assert_allclose(result.x, p.solution(), atol=1e-4)
-    assert max(result.trace.answered[result.trace.kind == "round"][5:]) < p.m
+    assert max(result.trace.answered[result.trace.kind == "round"][2:]) < p.m
     frames = {str(j): frame for j, frame in enumerate(people(sizes=(60, 45, 30, 40)).values())}
     model = fit(frames, FORMULA, by_turns, family="poisson")
     assert model.converged
@@ -226,9 +227,8 @@ def test_where_nothing_can_be_proved_an_absent_client_keeps_a_run_from_its_end_t
 
 REMOVALS: dict[str, Method[Any]] = {
     "information": fs.FedSplitInformation(),
-    "vectors": fs.FedSplitVectors(),
+    "quasi-newton": fs.QuasiNewton(),
     "fedsplit": fs.FedSplit(),
-    "anderson": fs.FedSplitVectors(accelerate=fs.Anderson()),
     "fedgd": fs.FedGD(),
     "scaffold": fs.SCAFFOLD(),
     "admm": fs.ADMM(),
@@ -262,7 +262,7 @@ def test_a_row_that_stays_frozen_would_end_at_nobodys_optimum(p: fs.Problem) -> 
     assert np.abs(frozen.x - others({2}).solution()).max() > 1e-3
 
 
-@pytest.mark.parametrize("name", ["information", "vectors", "anderson"])
+@pytest.mark.parametrize("name", ["information", "quasi-newton"])
 def test_a_removal_at_any_question_ends_in_the_right_answer(p: fs.Problem, name: str) -> None:
     channel, method = channel_of(p), REMOVALS[name]
     fs.solve(faulty(channel, d=D), method, tol=1e-12)
@@ -277,7 +277,7 @@ def test_a_removal_at_any_question_ends_in_the_right_answer(p: fs.Problem, name:
 
 
 def test_the_trace_goes_on_through_a_removal(p: fs.Problem) -> None:
-    for question in ("diagonal", "prox", "gradient", "decrement"):
+    for question in ("overview", "trials", "gradient", "decrement"):
         clients = faulty(p, since_asked(question, "2"), enough(3))
         clients.free = True  # so that the objective is measured
         trace = (result := fs.solve(clients)).trace
@@ -288,7 +288,7 @@ def test_the_trace_goes_on_through_a_removal(p: fs.Problem) -> None:
         if question in ("gradient", "decrement"):
             assert not np.isnan(trace.residual[trace.kind == "round"]).any()
             assert not np.isnan(trace.objective).any()
-        assert set(trace.answered) == ({p.m - 1} if question == "diagonal" else {p.m, p.m - 1})
+        assert set(trace.answered) == ({p.m - 1} if question == "overview" else {p.m, p.m - 1})
 
 
 def test_clients_are_counted_by_their_own_numbers_after_a_removal(p: fs.Problem) -> None:
@@ -306,7 +306,7 @@ def test_a_second_client_that_stayed_away_is_removed_after_its_own_time(p: fs.Pr
         return silent if moment.number > {"0": 4, "3": 6}.get(moment.client, 10**6) else None
 
     channel = channel_of(p, script)
-    result = fs.solve(faulty(channel, patience=enough(2), d=D))
+    result = fs.solve(faulty(channel, patience=enough(2), d=D), tol=1e-12)
     assert result.removed == ("0", "3")
     np.testing.assert_allclose(result.x, others({0, 3}).solution(), atol=1e-6)
     asked = {name: [time for time, _, names in channel.log if name in names] for name in "03"}
@@ -338,7 +338,7 @@ def test_a_client_that_settles_again_and_again_and_never_answers_is_given_up(p: 
             else None
         )
 
-    result = fs.solve(faulty(p, script, enough(3)))
+    result = fs.solve(faulty(p, script, enough(3)), tol=1e-12)
     assert result.removed == ("2",)
     np.testing.assert_allclose(result.x, others({2}).solution(), atol=1e-5)
 
@@ -364,7 +364,7 @@ def test_of_two_that_are_gone_none_is_removed_where_only_one_may_be(p: fs.Proble
         fs.solve(faulty(p, lambda moment: silent if moment.client in "12" else None, enough(3)))
 
 
-@pytest.mark.parametrize("method", [fs.FedSplitVectors(), fs.FedGD(), fs.LBFGS()], ids=repr)
+@pytest.mark.parametrize("method", [fs.QuasiNewton(), fs.FedGD(), fs.LBFGS()], ids=repr)
 @pytest.mark.parametrize("since", [1, 7])
 def test_a_run_of_which_all_clients_are_absent_waits_for_them(
     p: fs.Problem, method: Method[Any], since: int
@@ -569,16 +569,15 @@ def test_a_line_search_may_leave_the_numbers_at_one_client(p: fs.Problem) -> Non
     assert result.incidents == ()
 
 
-def test_what_was_learnt_is_forgotten_with_a_client(p: fs.Problem) -> None:
-    state: Any = fs.solve(p, fs.FedSplitVectors(), rounds=9, tol=0).state.inner
+def test_models_of_the_others_stay_when_a_client_leaves(p: fs.Problem) -> None:
+    state: Any = fs.solve(p, fs.QuasiNewton(), rounds=9, tol=0).state.inner
     kept = np.array([True, True, False, True])
-    after: Any = fs.FedSplitVectors().without(state, kept)
-    np.testing.assert_array_equal(after.z, state.z[kept])
-    np.testing.assert_allclose(after.x, state.z[kept].mean(axis=0))
-    assert not after.memory.heard.any()
-    assert not after.memory.dp.any()
-    assert not after.memory.dy.any()
-    assert (after.trust.best.residual, after.trust.taken, after.trust.falls) == (np.inf, 0, 0)
+    after: Any = fs.QuasiNewton().without(state, kept)
+    np.testing.assert_array_equal(after.models.B, state.models.B[kept])
+    np.testing.assert_allclose(after.H, state.models.B[kept].sum(axis=0))
+    assert np.isinf(after.F)  # their shares of the ridge have changed
+    assert not after.trials[0].any()
+    assert len(after.pairs.moves) == 0  # they are of the sum over all
 
 
 @pytest.mark.parametrize(

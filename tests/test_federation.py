@@ -111,7 +111,7 @@ def test_a_server_that_is_stopped_goes_on_to_the_same_bits(
     enough = 3
     method, question = "information", "local_model"
     if vectors:
-        method, question = "vectors", "prox"
+        method, question = "quasi-newton", "trials"
     here = fs.fit(list(sites.values()), FORMULA, family="poisson", method=method)
     out = tmp_path / "out"
     with Processes(tmp_path, list(sites)) as federation:

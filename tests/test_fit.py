@@ -33,7 +33,7 @@ def test_no_coefficient_is_farther_from_the_pooled_one_than_proved(family: str) 
 
 
 def test_too_few_rounds_are_said_and_the_bound_still_holds() -> None:
-    model = fs.fit(RANDHIE, FORMULA, family="poisson", rounds=10, method="vectors")
+    model = fs.fit(RANDHIE, FORMULA, family="poisson", rounds=10, method="quasi-newton")
     best = fs.fit(RANDHIE, FORMULA, family="poisson")
     assert not model.converged
     away = float(np.max(np.abs(model.coef - best.coef) / best.errors))
@@ -129,7 +129,7 @@ def test_every_round_is_reported_and_the_last_gap_is_proved_in_the_files_units(
 ) -> None:
     seen: list[Progress] = []
     frames = {name: frame.assign(score=1e3 * frame.score) for name, frame in people().items()}
-    model = fs.fit(frames, "score ~ age", progress=seen.append, method="vectors")
+    model = fs.fit(frames, "score ~ age", progress=seen.append, method="quasi-newton")
     *moves, last = seen
     assert [each.round for each in moves] == list(range(1, len(moves) + 1))
     assert all(each.proved for each in moves)
@@ -142,7 +142,7 @@ def test_every_round_is_reported_and_the_last_gap_is_proved_in_the_files_units(
     monkeypatch.setattr(
         "fedsplit.regression.server.search.CAUTION", 1e-12
     )  # so that the first proofs are asked too early
-    early = fs.fit(RANDHIE, FORMULA, family="poisson", method="vectors", progress=seen.append)
+    early = fs.fit(RANDHIE, FORMULA, family="poisson", method="quasi-newton", progress=seen.append)
     assert len(early.proofs) > 1
     assert [each.round for each in seen] == sorted(each.round for each in seen)
     assert [each.floats for each in seen] == sorted(each.floats for each in seen)
@@ -156,7 +156,7 @@ def test_with_matrices_every_round_is_reported_with_what_it_proves() -> None:
     assert seen[-1].proved
 
 
-@pytest.mark.parametrize("method", ["scaffold", "fedgd", "giant", "vectors", "information"])
+@pytest.mark.parametrize("method", ["scaffold", "fedgd", "giant", "quasi-newton", "information"])
 @pytest.mark.parametrize("rounds", [12, 50, 64])
 def test_rounds_is_a_maximum_also_where_set_up_and_a_search_for_separation_take_some(
     method: str, rounds: int

@@ -65,7 +65,7 @@ def test_json_is_one_object_with_the_same_numbers(
 
 
 def test_the_tolerance_not_reached_is_exit_status_1(capsys: pytest.CaptureFixture[str]) -> None:
-    few = ["--rounds", "10", "--method", "vectors"]
+    few = ["--rounds", "10", "--method", "quasi-newton"]
     assert run(["fit", RANDHIE, "--formula", FORMULA, "--family", "poisson", *few]) == 1
     assert "converged NO" in capsys.readouterr().out
 

@@ -12,8 +12,6 @@ from fedsplit.clients.questions import Descend, Prox
 from fedsplit.device.answers import DeviceAnswer
 from fedsplit.device.clients import DeviceClients
 from fedsplit.device.placing import StackedRows, place
-from fedsplit.device.programs import for_each_client
-from fedsplit.methods import memory, models
 
 pytestmark = pytest.mark.gpu
 cp: Any = pytest.importorskip("cupy")
@@ -129,43 +127,6 @@ def test_answers_of_kernels_keep_the_form_of_n_numbers_per_client() -> None:
     answer: Any = clients.ask(Prox(z, 0.5, x, fs.ExactProx())).rows
     _, displacement = answer.displacement
     assert displacement.c.shape == (17, 9)
-
-
-PROGRAMS: list[tuple[Any, int, int, int]] = [
-    (memory._changes, 4, 0, 1),
-    (models._model_of_pair, 2, 0, 0),
-    (models._kept_or_new, 4, 3, 0),
-    (models._gradients, 4, 1, 1),
-]
-
-
-@pytest.mark.parametrize("d", [1, 99, 128, 256, 300])
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda each: each[0].__name__)
-def test_a_program_as_a_kernel_finds_what_it_does_over_the_array_api(
-    program: tuple[Any, int, int, int], d: int
-) -> None:
-    run, vectors, numbers, shared = program
-    rng = np.random.default_rng(d)
-    groups = [
-        list(rng.standard_normal((count, *shape)))
-        for count, shape in ((vectors, (17, d)), (numbers, (17,)), (shared, (d,)))
-    ]
-    expected = for_each_client(run, *groups)
-    ours = for_each_client(run, *[[cp.asarray(array) for array in group] for group in groups])
-    for kind in ("vectors", "numbers", "totals"):
-        for one, other in zip(getattr(ours, kind), getattr(expected, kind), strict=True):
-            np.testing.assert_allclose(cp.asnumpy(one), other, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_the_default_of_vectors_proves_what_it_finds(dtype: str) -> None:
-    rows = fs.ensembles.logistic(200, 20, 5, 0.05, device="cuda", dtype=dtype).rows
-    problem = fs.Problem(fs.Logistic(), rows, ridge=10.0)
-    result = fs.solve(problem, fs.FedSplitVectors(accelerate=fs.Secants(memory=1)), tol=1e-7)
-    assert result.converged
-    assert result.certificate.gap is not None
-    best = problem.objective(problem.solution())
-    assert problem.objective(result.x) - best <= result.certificate.gap
 
 
 def test_arrays_of_pytorch_are_taken_as_they_are() -> None:

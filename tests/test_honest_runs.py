@@ -34,7 +34,7 @@ def separated(classes: int = 2, ridge: Any = 0.0, seed: int = 0) -> fs.Problem:
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-@pytest.mark.parametrize("method", [None, fs.Newton(), fs.FedSplitVectors(), fs.LBFGS()], ids=repr)
+@pytest.mark.parametrize("method", [None, fs.Newton(), fs.QuasiNewton(), fs.LBFGS()], ids=repr)
 def test_separable_classes_end_a_run_soon(method: Method[Any] | None, classes: int) -> None:
     problem = separated(classes)
     with pytest.raises(fs.NoMinimiser, match="ridge, or fit with Firth") as caught:

@@ -35,7 +35,7 @@ def test_a_quadratic_takes_one_question_and_one_for_the_proof() -> None:
 def test_a_penalty_is_part_of_the_servers_problem(penalty: fs.Penalty) -> None:
     p = problem("logistic", [60, 25, 80], 5, seed=2)
     ours = fs.solve(p, fs.FedSplitInformation(), tol=1e-12, penalty=penalty)
-    vectors = fs.solve(p, fs.FedSplitVectors(), tol=1e-12, penalty=penalty)
+    vectors = fs.solve(p, fs.QuasiNewton(), tol=1e-12, penalty=penalty)
     assert ours.stopped_by == "certificate"
     assert ours.rounds <= 8
     np.testing.assert_allclose(ours.x, vectors.x, atol=1e-5)
@@ -108,20 +108,20 @@ def test_without_a_method_solve_chooses_one_and_says_so() -> None:
         "(Hessians of 4 clients × 3 coordinates are affordable)",
     )
     assert fs.solve(fs.Problem(fs.LeastSquares(), rows), state=chosen.state).converged
-    vectors = fs.solve(fs.Problem(fs.LeastSquares(), rows), fs.FedSplitVectors())
+    vectors = fs.solve(fs.Problem(fs.LeastSquares(), rows), fs.QuasiNewton())
     continued = fs.solve(fs.Problem(fs.LeastSquares(), rows), state=vectors.state)
-    assert continued.method == fs.FedSplitVectors().described()
+    assert continued.method == fs.QuasiNewton().described()
     assert continued.notes == (f"method: {continued.method} (it continues from its state)",)
 
 
 def test_hessians_that_are_too_large_or_not_known_are_not_asked_for() -> None:
     wide = fs.Problem(fs.LeastSquares(), [(np.eye(501), np.ones(501))] * 2)
     first = fs.solve(wide, rounds=3)
-    assert first.method == fs.FedSplitVectors().described()
+    assert first.method == fs.QuasiNewton().described()
     assert first.notes[1].endswith("(Hessians of 2 clients × 501 coordinates are too large)")
     loss = fs.CustomLoss(lambda x, a: 0.5 * (x - a) @ (x - a), lambda x, a: x - a, d=2)
     result = fs.solve(fs.Problem(loss, [np.ones(2), np.zeros(2)]))
-    assert result.method == fs.FedSplitVectors().described()
+    assert result.method == fs.QuasiNewton().described()
     assert result.notes[0].endswith("(the clients cannot compute their Hessians)")
     np.testing.assert_allclose(result.x, 0.5, atol=1e-6)
 
@@ -202,7 +202,7 @@ def test_a_start_far_away_is_refused_by_those_who_answer() -> None:
 
 def test_a_start_without_finite_curvature_is_left_for_a_better_one() -> None:
     p = problem("poisson", [15, 20, 25], 3, seed=1, ridge=1e-3)
-    result = fs.solve(p, fs.FedSplitVectors(), x0=np.full(3, 500.0))
+    result = fs.solve(p, fs.QuasiNewton(), x0=np.full(3, 500.0))
     np.testing.assert_allclose(result.x, p.solution(), atol=1e-4)
 
 

@@ -152,7 +152,7 @@ def test_with_some_clients_at_a_time_steps_wait_for_all_and_are_proved(
     result = fs.solve(problem, participation=share)
     assert result.stopped_by == "certificate"
     assert "information" in result.method
-    vectors = fs.solve(problem, fs.FedSplitVectors(), participation=share, rounds=600)
+    vectors = fs.solve(problem, fs.QuasiNewton(), participation=share, rounds=600)
     assert result.rounds < vectors.rounds
     steps = fs.solve(problem).rounds
     assert result.rounds <= (steps + 1) * (1 / share + 1)

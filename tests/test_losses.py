@@ -16,9 +16,9 @@ from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.questions import (
     Curvature,
     Decrement,
-    Diagonal,
     Gradient,
     Information,
+    Overview,
     ProofScalars,
     Prox,
     Value,
@@ -295,7 +295,7 @@ def test_a_multinomial_of_two_classes_is_logistic() -> None:
             Value(x),
             Gradient(x),
             Information(x),
-            Diagonal(x),
+            Overview(x),
             Curvature(),
             Curvature(x),
             Prox(x, 0.7, x, fs.ExactProx()),
@@ -458,9 +458,9 @@ def test_a_symmetric_multinomial_is_the_plain_one_in_coordinates_with_the_norm_o
     )
     H = T @ plain.ask(Information(T @ x)).rows @ T
     np.testing.assert_allclose(ours.ask(Information(x)).rows, H, rtol=1e-9, atol=1e-12)
-    told = ours.ask(Diagonal(x))
-    np.testing.assert_allclose(told.rows, np.einsum("kii->ki", H), rtol=1e-9)
-    largest = told.parts["largest"]
+    diagonal = ours.ask(Overview(x)).parts["diagonal"]
+    np.testing.assert_allclose(diagonal, np.einsum("kii->ki", H), rtol=1e-9)
+    largest = ours.ask(Curvature(x)).rows[:, 1]
     np.testing.assert_allclose(largest, np.linalg.eigvalsh(H)[:, -1], rtol=1e-9)
     assert np.all(ours.ask(Curvature()).rows[:, 1] >= largest)
     for at, costs in ours._blocks:

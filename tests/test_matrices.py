@@ -47,7 +47,7 @@ def fit(clients: DatasetCohort, **settings: object) -> fs.Model:
 def test_clients_whose_owner_allows_vectors_only_make_the_whole_fit_use_them() -> None:
     matrices = fit(cohort())
     vectors = fit(cohort(vectors=True))
-    assert (matrices.settings.method, vectors.settings.method) == ("information", "vectors")
+    assert (matrices.settings.method, vectors.settings.method) == ("information", "quasi-newton")
     assert matrices.warnings == []
     assert vectors.warnings == [
         "3 clients allow matrices for proofs only, so that the rounds use vectors: "
@@ -59,7 +59,7 @@ def test_clients_whose_owner_allows_vectors_only_make_the_whole_fit_use_them() -
 def test_strict_clients_with_few_rows_tell_no_matrices_in_the_rounds() -> None:
     many = fit(cohort((60, 45, 300)), strict=True)
     few = fit(cohort((60, 45, 20)), strict=True)
-    assert (many.settings.method, few.settings.method) == ("information", "vectors")
+    assert (many.settings.method, few.settings.method) == ("information", "quasi-newton")
     assert few.warnings == [
         "client hospital2 has too few rows for 10 matrices of them, so that the rounds use vectors"
     ]
@@ -182,7 +182,7 @@ UNDECIDED = (
 )
 
 
-@pytest.mark.parametrize("method", ["auto", "vectors"])
+@pytest.mark.parametrize("method", ["auto", "quasi-newton"])
 def test_whether_rows_recede_along_a_direction_is_no_question_to_strict_clients(
     method: str,
 ) -> None:

@@ -146,7 +146,10 @@ def test_every_family_has_a_whole_page(family: str) -> None:
     ("settings", "told"),
     [
         ({}, "In each round: vectors as long as the table of coefficients, its 2 × 2 information"),
-        ({"method": "vectors"}, "For each proof, of which there was 1: its gradient, its 2 × 2"),
+        (
+            {"method": "quasi-newton"},
+            "For each proof, of which there was 1: its gradient, its 2 × 2",
+        ),
         ({"firth": True}, "at every new estimate its 2 × 2 information matrix"),
     ],
 )

@@ -144,7 +144,7 @@ def test_the_optimum_is_that_of_all_clients(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", [fs.FedSplitVectors(), fs.FedSplitInformation()])
+@pytest.mark.parametrize("method", [fs.QuasiNewton(), fs.FedSplitInformation()])
 def test_a_tenth_of_the_clients_takes_at_most_fifteen_times_the_rounds(method: Any) -> None:
     rng = np.random.default_rng(0)
     x = 1.5 * rng.standard_normal(68) / np.sqrt(68)

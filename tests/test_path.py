@@ -196,10 +196,10 @@ def test_a_warm_start_saves_a_third_of_the_rounds_and_changes_nothing() -> None:
 def test_a_state_goes_on_under_another_penalty() -> None:
     federated = problem("logistic", [30, 20, 50], d=6)
     other = fs.L1(2.0)
-    first = fs.solve(federated, fs.FedSplitVectors(), penalty=fs.L1(4.0))
-    resumed = fs.FedSplitVectors(penalty=other).resume(first.state.inner)
-    warm = fs.solve(federated, fs.FedSplitVectors(), penalty=other, state=resumed)
-    cold = fs.solve(federated, fs.FedSplitVectors(), penalty=other)
+    first = fs.solve(federated, fs.QuasiNewton(), penalty=fs.L1(4.0))
+    resumed = fs.QuasiNewton(penalty=other).resume(first.state.inner)
+    warm = fs.solve(federated, fs.QuasiNewton(), penalty=other, state=resumed)
+    cold = fs.solve(federated, fs.QuasiNewton(), penalty=other)
     assert warm.converged
     assert warm.rounds < cold.rounds
     np.testing.assert_allclose(warm.x, cold.x, atol=1e-5)  # as far as the gaps prove

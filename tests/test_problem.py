@@ -240,7 +240,7 @@ def test_a_class_in_the_place_of_an_object_is_named() -> None:
     with pytest.raises(fs.InputError, match=r"FedSplit\(...\), not the class"):
         fs.solve(fs.Problem(fs.LeastSquares(), [(A, B)]), fs.FedSplit)  # type: ignore[arg-type]  # the same
     with pytest.raises(fs.InputError, match=r"ExactProx\(...\), not the class"):
-        fs.FedSplitVectors(prox=fs.ExactProx)  # type: ignore[arg-type]  # the same
+        fs.FedSplit(prox=fs.ExactProx)  # type: ignore[arg-type]  # the same
 
 
 # Random problems

@@ -56,7 +56,7 @@ def test_a_rank_deficient_problem_ends_at_the_optimum_with_a_proof(
     assert excess <= gap + 1e-9 * abs(full.certificate.objective)
 
 
-@pytest.mark.parametrize("method", [fs.Newton(), fs.FedSplitVectors(), fs.LBFGS()], ids=repr)
+@pytest.mark.parametrize("method", [fs.Newton(), fs.QuasiNewton(), fs.LBFGS()], ids=repr)
 def test_other_methods_prove_it_by_the_pooled_hessian(method: Method[Any]) -> None:
     A, b = grouped(fs.Logistic())
     result = fs.solve(over_four(fs.Logistic(), A, b), method, tol=1e-6, rounds=400)

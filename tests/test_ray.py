@@ -120,9 +120,6 @@ def test_every_bit_is_that_of_this_process(make: Callable[[], fs.Problem]) -> No
     with RayClients(p, cohorts=3, measured=True) as on_ray:
         both(p, on_ray)
         both(p, on_ray, fs.FedSplit(prox=fs.GradientProx(3)), rounds=15)
-        both(
-            p, on_ray, fs.FedSplitVectors(prox=fs.ExactProx(), accelerate=fs.Anderson()), rounds=15
-        )
         both(p, on_ray, penalty=fs.L1(0.5), rounds=40)
         both(p, on_ray, participation=0.6, seed=3, rounds=25)
         for method in METHODS:
@@ -237,7 +234,7 @@ def kill(pid: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "method", "rounds"),
-    [("arrays", fs.FedSplitInformation(), (1, 2)), ("files", fs.FedSplitVectors(), (3, 6))],
+    [("arrays", fs.FedSplitInformation(), (1, 2)), ("files", fs.QuasiNewton(), (3, 6))],
     ids=["arrays, information", "files, vectors"],
 )
 def test_a_run_whose_worker_is_killed_goes_on_to_the_same_bits(
@@ -425,7 +422,7 @@ def test_a_cohort_that_stays_away_is_removed_where_enough_are_left(tmp_path: Pat
 
 @pytest.mark.slow
 def test_a_run_on_ray_is_resumed_from_its_checkpoint_with_the_same_bits(tmp_path: Path) -> None:
-    p, method = problem("logistic", [30, 20, 25], 4, ridge=0.2), fs.FedSplitVectors()
+    p, method = problem("logistic", [30, 20, 25], 4, ridge=0.2), fs.QuasiNewton()
 
     def stop() -> None:
         raise KeyboardInterrupt

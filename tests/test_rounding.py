@@ -14,13 +14,14 @@ from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.questions import (
     Decrement,
     Descend,
-    Diagonal,
     Direction,
     Evaluate,
     Gradient,
     Information,
     Margin,
+    Overview,
     Prox,
+    Trials,
 )
 from fedsplit.clients.rounding import all_positive, rounded_down, rounded_up
 from fedsplit.clients.stochastic import BatchCurvature
@@ -147,7 +148,8 @@ TOLD: list[CostQuestion] = [
     Gradient(X),
     Evaluate(X),
     Information(X),
-    Diagonal(X),
+    Overview(X),
+    Trials(X, X + 0.1, X - 0.2, np.ones((2, len(X))), 0.3),
     Direction(X, np.ones(D)),
     LocalModel(X, None, None, 1.0, None, both=True),
     Prox(X, 0.1, None, fs.ExactProx(), gradient=True),

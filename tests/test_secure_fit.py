@@ -16,7 +16,7 @@ from fedsplit.arrays import packed, unpacked
 from fedsplit.clients.local_models import LastModels, LocalModel
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.question import Answer, CostQuestion
-from fedsplit.clients.questions import QUESTIONS, Diagonal
+from fedsplit.clients.questions import QUESTIONS, Overview
 from fedsplit.commands.app import run
 from fedsplit.data.reading import Reading
 from fedsplit.data.sources.sources import sources
@@ -467,7 +467,7 @@ def test_a_client_adds_its_answers_to_no_sum_of_two_and_products_of_gradients_to
 def test_a_question_about_single_clients_is_refused_by_the_client_too() -> None:
     spy = Spy(frames())
     with pytest.raises(RequestError, match="the question diagonal is about single clients"):
-        spy.cohort.answer(Request(Diagonal(np.zeros(2)), m=4, sums=True))
+        spy.cohort.answer(Request(Overview(np.zeros(2)), m=4, sums=True))
 
 
 def test_centres_are_those_that_the_server_would_send() -> None:

@@ -129,7 +129,7 @@ def test_without_global_curvature_the_step_comes_from_the_start() -> None:
 
 
 def test_tol_stops_at_a_proved_gap(p: fs.Problem) -> None:
-    result = fs.solve(p, fs.FedSplitVectors(), rounds=1000, tol=1e-8)
+    result = fs.solve(p, fs.QuasiNewton(), rounds=1000, tol=1e-8)
     assert result.converged
     assert result.stopped_by == "certificate"
     assert result.certificate.gap is not None
@@ -171,7 +171,7 @@ def test_where_nothing_can_be_proved_tol_stops_at_a_small_relative_residual() ->
 
 
 def test_a_spent_budget_is_not_called_converged(p: fs.Problem) -> None:
-    result = fs.solve(p, fs.FedSplitVectors(), rounds=4, tol=1e-12)
+    result = fs.solve(p, fs.QuasiNewton(), rounds=4, tol=1e-12)
     assert (result.rounds, result.converged, result.stopped_by) == (4, False, "rounds")
 
 
@@ -204,7 +204,7 @@ def test_going_on_from_a_state_is_exact_to_the_bit(name: str, method: fs.FedGD) 
     np.testing.assert_array_equal(rest.trace.objective, whole.trace.objective[4:])
 
 
-@pytest.mark.parametrize("method", [fs.FedSplitVectors(), fs.LBFGS(), fs.Newton()], ids=repr)
+@pytest.mark.parametrize("method", [fs.QuasiNewton(), fs.LBFGS(), fs.Newton()], ids=repr)
 @pytest.mark.parametrize("change", ["data", "ridge", "penalty"])
 def test_a_state_of_another_problem_brings_its_x_and_nothing_else(
     method: Method[Any], change: str
@@ -321,11 +321,11 @@ def test_a_start_and_a_state_exclude_each_other(p: fs.Problem) -> None:
         lambda: fs.FedGD(step=True),
         lambda: fs.FedProx(step=-1.0),
         lambda: fs.FedSplit(step=float("nan")),
-        lambda: fs.FedSplitVectors(accelerate=5),  # type: ignore[arg-type]  # the same
+        lambda: fs.QuasiNewton(prior=-1.0),
     ],
 )
 def test_methods_that_make_no_sense_are_refused(build: Callable[[], object]) -> None:
-    with pytest.raises(fs.InputError, match=r"step|local_steps|accelerate"):
+    with pytest.raises(fs.InputError, match=r"step|local_steps|prior"):
         build()
 
 
@@ -446,9 +446,9 @@ def test_a_state_of_another_method_or_problem_is_refused(p: fs.Problem) -> None:
 @pytest.mark.parametrize("penalty", [None, fs.L1(3.0)])
 def test_a_run_stops_soon_after_the_tolerance_is_reached(name: str, penalty: fs.L1 | None) -> None:
     p = problem(name, [60] * 8, 6, seed=3)
-    best = fs.solve(p, fs.FedSplitVectors(), tol=1e-15, penalty=penalty).trace.objective[-1]
+    best = fs.solve(p, fs.QuasiNewton(), tol=1e-15, penalty=penalty).trace.objective[-1]
     tol = 1e-8 * max(1.0, abs(best))
-    result = fs.solve(p, fs.FedSplitVectors(), tol=1e-8, penalty=penalty)
+    result = fs.solve(p, fs.QuasiNewton(), tol=1e-8, penalty=penalty)
     assert result.stopped_by == "certificate"
     # The x before the last two rounds was not good enough.
     rounds = [row.objective for row in result.trace.rows if row.kind == "round"]
@@ -459,6 +459,6 @@ def test_a_run_stops_soon_after_the_tolerance_is_reached(name: str, penalty: fs.
 def test_the_objective_is_known_nearly_from_gradients_alone() -> None:
     for name in ("least-squares", "logistic", "poisson"):
         p = problem(name, [40, 25, 30], 4, seed=5)
-        method = fs.FedSplitVectors()
+        method = fs.QuasiNewton()
         state = fs.solve(p, method, tol=1e-12).state.inner
         assert method.smooth_value(state) == pytest.approx(p.objective(state.x), rel=0.1)

@@ -20,7 +20,6 @@ from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.clients.questions import (
     Curvature,
     Decrement,
-    Gradient,
     Information,
     ProofScalars,
     Prox,
@@ -30,7 +29,7 @@ from fedsplit.dialogue import converse
 from fedsplit.local import SOLVERS, ProxSolver
 from fedsplit.loop.certificate import prove
 from fedsplit.methods import METHODS, parse
-from fedsplit.methods.vectors import AcceleratedState
+from fedsplit.methods.lbfgs import LBFGSState
 from open.stochastic import StochasticProx
 from open.subsampled_newton import SubsampledNewtonProx
 from penalty_examples import PENALTIES
@@ -142,7 +141,7 @@ def test_every_local_solver_has_the_same_answer(name: str, solver: ProxSolver) -
 
 @pytest.mark.parametrize("penalty", sorted(PENALTIES))
 def test_a_run_with_every_penalty_goes_the_same_way(penalty: str) -> None:
-    method = fs.FedSplitVectors(prox=fs.ExactProx(), step=0.2, adapt=None)
+    method = fs.QuasiNewton()
 
     def end(problem: fs.Problem) -> Array:
         return fs.solve(problem, method, penalty=PENALTIES[penalty](6), rounds=6, tol=0).x
@@ -188,8 +187,7 @@ def test_a_run_by_products_alone_is_proved_and_ends_at_the_optimum(
     monkeypatch.setattr("fedsplit.losses.sparse.SMALL", 0)
     for method in (
         None,
-        fs.FedSplitVectors(),
-        fs.FedSplitVectors(accelerate=fs.Anderson()),
+        fs.QuasiNewton(),
         fs.LBFGS(),
     ):
         result = fs.solve(sparse, method, tol=1e-9)
@@ -276,14 +274,14 @@ def test_a_method_whose_matrices_are_too_large_is_refused_with_the_name_of_one_t
     method: str,
 ) -> None:
     with pytest.raises(
-        fs.InputError, match=r"20000 × 20000 .* use FedSplitVectors\(\) or LBFGS\(\)"
+        fs.InputError, match=r"20000 × 20000 .* use QuasiNewton\(\) or LBFGS\(\)"
     ) as no:
         fs.solve(wide(), parse(method))
     assert "\n" not in str(no.value)
 
 
 def test_a_hessian_that_is_too_large_is_refused_with_the_name_of_a_method_that_needs_none() -> None:
-    with pytest.raises(fs.InputError, match=r"20000 × 20000 .* use FedSplitVectors\(\)"):
+    with pytest.raises(fs.InputError, match=r"20000 × 20000 .* use QuasiNewton\(\)"):
         wide().clients.ask(Information(np.zeros(20_000)))
 
 
@@ -294,23 +292,7 @@ def test_wide_rows_are_solved_and_proved_without_a_matrix_of_their_columns() -> 
     assert result.converged
     assert result.certificate.gap is not None
     assert problem.objective(result.x) - best <= result.certificate.gap
-    assert any("Anderson stands in" in note for note in result.notes)
-
-
-def test_gradients_at_the_start_are_a_round_that_the_first_proxes_are_compared_with() -> None:
-    problem = wide(1500)
-    # two questions of the set-up, and a round
-    first = fs.solve(problem, rounds=3, tol=0).state.inner
-    assert isinstance(first, AcceleratedState)
-    newest, *others = first.memory.pairs
-    assert newest.curvature > 0
-    assert all(pair.curvature == 0 for pair in others)
-    # the round before is Algorithm 1's: a server at x₀ asks for what the answer 0 belongs to
-    s = first.step.s
-    y = first.memory.y - newest.dy
-    np.testing.assert_allclose(y, problem.clients.ask(Gradient(np.zeros(1500))).rows, atol=1e-12)
-    x0 = first.memory.x - newest.dx
-    np.testing.assert_allclose(x0, s * y.mean(axis=0), atol=1e-12)
+    assert isinstance(result.state.inner, LBFGSState)
 
 
 @pytest.mark.parametrize("limit", ["losses.sparse.SMALL", "problem.MOST_COORDINATES"])
@@ -320,18 +302,6 @@ def test_the_pooled_solution_by_products_is_that_by_matrices(
     dense, sparse = both("poisson", 24)
     monkeypatch.setattr(f"fedsplit.{limit}", 0)
     np.testing.assert_allclose(sparse.solution(), dense.solution(), atol=1e-8)
-
-
-def test_a_long_memory_of_large_vectors_is_shortened_and_said(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("fedsplit.methods.vectors.MOST_FLOATS", 6 * 2 * 20_000)
-    result = fs.solve(wide(), rounds=4, tol=0)
-    assert "Anderson remembers 3 of 20 rounds, which are 2 clients × 20000 coordinates each" in (
-        result.notes
-    )
-    assert isinstance(result.state.inner, AcceleratedState)
-    assert len(result.state.inner.memory.pairs) == 3
 
 
 @pytest.mark.parametrize("split", sorted(SPLITS))

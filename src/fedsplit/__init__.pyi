@@ -43,10 +43,8 @@ from fedsplit.losses.logistic import Logistic as Logistic
 from fedsplit.losses.multinomial import Multinomial as Multinomial
 from fedsplit.losses.poisson import Poisson as Poisson
 from fedsplit.losses.scalar import ScalarLoss as ScalarLoss
-from fedsplit.methods.adapt import Adapt as Adapt
 from fedsplit.methods.admm import ADMM as ADMM
 from fedsplit.methods.agd import AGD as AGD
-from fedsplit.methods.anderson import Anderson as Anderson
 from fedsplit.methods.cg import CG as CG
 from fedsplit.methods.dave import DAvePG as DAvePG
 from fedsplit.methods.fedavg import FedAvg as FedAvg
@@ -60,11 +58,10 @@ from fedsplit.methods.information import FedSplitInformation as FedSplitInformat
 from fedsplit.methods.information import Newton as Newton
 from fedsplit.methods.lbfgs import LBFGS as LBFGS
 from fedsplit.methods.method import Method as Method
+from fedsplit.methods.quasi_newton import QuasiNewton as QuasiNewton
 from fedsplit.methods.regularised import RegularisedFedSplit as RegularisedFedSplit
 from fedsplit.methods.scaffnew import Scaffnew as Scaffnew
 from fedsplit.methods.scaffold import SCAFFOLD as SCAFFOLD
-from fedsplit.methods.secants import Secants as Secants
-from fedsplit.methods.vectors import FedSplitVectors as FedSplitVectors
 from fedsplit.penalties.coordinatewise import L1 as L1
 from fedsplit.penalties.coordinatewise import Box as Box
 from fedsplit.penalties.coordinatewise import ElasticNet as ElasticNet

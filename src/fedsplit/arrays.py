@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-from array_api_compat import array_namespace, is_numpy_array
+from array_api_compat import array_namespace
 from numpy.typing import NDArray
-from scipy.linalg.blas import daxpy
 from scipy.linalg.lapack import dpotrf, dpotrs, dtrtri
 
 Array: TypeAlias = NDArray[np.floating[Any]]
@@ -28,9 +27,6 @@ AnyArray: TypeAlias = Any
 
 Metric: TypeAlias = "float | Array"
 """M of a norm ‖e‖²_M = eᵀMe: a number, a diagonal (d,), or a matrix (d, d) or (k, d, d)."""
-
-CACHED = 2**15
-"""Numbers, 256 kB of them, that stay in a core's cache."""
 
 SPLITTER = 2.0**27 + 1.0
 """A product with this splits the 53 bits of a number in two halves."""
@@ -118,23 +114,6 @@ def length(x: AnyArray) -> float:
         flat = x.ravel()
         return math.sqrt(flat @ flat)
     return float(array_namespace(x).linalg.vector_norm(x))
-
-
-def combination(weights: Sequence[float], arrays: Sequence[Array]) -> Array:
-    """Σ_i w_i X_i of arrays or block vectors of one shape; arrays are added in place."""
-    total = weights[0] * arrays[0]
-    terms = list(zip(weights[1:], arrays[1:], strict=True))
-    if not is_numpy_array(total):
-        for weight, X in terms:
-            total = total + weight * X
-        return total
-    summed = total.reshape(-1)
-    flat = [(weight, X.reshape(-1)) for weight, X in terms]
-    for first in range(0, len(summed), CACHED):  # what is added to stays in the cache
-        piece = slice(first, first + CACHED)
-        for weight, X in flat:
-            daxpy(X[piece], summed[piece], a=weight)  # in place
-    return summed.reshape(total.shape)
 
 
 def gram(A: Array) -> Array:

@@ -53,7 +53,7 @@ STYLES: dict[str, Style] = {
     "fedsplit-e5-broadcast": Style("FedSplit, e = 5, from x", SKY, "^"),
     "fedsplit-e10-broadcast": Style("FedSplit, e = 10, from x", GREEN, "<"),
     "fedsplit-e100-broadcast": Style("FedSplit, e = 100, from x", BLACK, ">"),
-    "vectors": Style("FedSplitVectors", BLACK, "D"),
+    "quasi-newton": Style("QuasiNewton", BLACK, "D"),
     "information": Style("FedSplitInformation", ORANGE, "P"),
     "newton": Style("Newton", GREY, "x"),
     "cg": Style("CG", PINK, "v"),

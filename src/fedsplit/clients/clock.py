@@ -44,11 +44,13 @@ class Latency:
 
     def draw(self, seed: int, client: int, question: int) -> float:
         """The time that a client takes for its ``question``-th question."""
+        # by client and question, so that no time depends on who else is asked
         rng = np.random.default_rng([seed, client, question])
         time = 1.0
         if self.distribution == "exponential":
             time = float(rng.exponential())
         elif self.distribution == "pareto":
+            # NumPy's begins at 0, Pareto's own at 1, where its mean is tail/(tail - 1)
             time = float(1.0 + rng.pareto(self.tail)) * (self.tail - 1.0) / self.tail
         return self.slow.get(client, 1.0) * time
 
@@ -109,12 +111,13 @@ class Clock:
         self.now = max(self.now, float(self._arrival[first]))
         same = np.array([self._posted.get(j) is question for j in range(len(self._arrival))])
         arrived = same & (self._arrival <= self.now)
-        self._arrival[arrived] = np.inf
+        self._arrival[arrived] = np.inf  # idle again
         return question, self._clients.ask_some(question, arrived)
 
     def _take_up(self, client: int) -> float:
         """When a question that is sent now will be answered."""
         time = self._latency.draw(self._seed, client, int(self._questions[client]))
         self._questions[client] += 1
+        # what was asked before is answered first
         self._busy[client] = max(self._busy[client], self.now) + time
         return float(self._busy[client])

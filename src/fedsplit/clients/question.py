@@ -88,6 +88,7 @@ class Answer(NamedTuple):
     def total_work(self) -> tuple[int, int, int]:
         """How many gradients, Hessians and factorisations all clients computed."""
         # a minibatch is a fraction of a gradient; who is absent did nothing
+        # add.reduce is what sum() calls, without its checks: this is done in every round
         totals = np.add.reduce(self.work, axis=0).tolist()
         gradients, hessians, factorisations = [math.ceil(round(total, 6)) for total in totals]
         return gradients, hessians, factorisations
@@ -117,7 +118,7 @@ class Answer(NamedTuple):
 
     def only(self, drawn: Mask) -> Answer:
         """The answers of the clients drawn, as if the others had not answered."""
-        present = self.present & drawn
+        present = self.present & drawn  # who was drawn may be absent all the same
         parts = {name: np.array(array) for name, array in self.parts.items()}
         for array in parts.values():
             array[~present] = np.nan
@@ -379,7 +380,7 @@ class CostQuestion(Question):
             elif name == "streams":
                 sent += value is not None
             elif isinstance(value, float | np.ndarray):
-                sent += np.size(value)
+                sent += 1 if isinstance(value, float) else value.size
         return sent
 
     def share(self, rows: slice | NDArray[np.intp]) -> Self:

@@ -29,6 +29,8 @@ from fedsplit.clients.question import (
 )
 from fedsplit.clients.rounding import rounded_down, rounded_up, separated, sign_along
 from fedsplit.clients.stochastic import BatchCurvature, StochasticDescend
+from fedsplit.clients.trials import Overview as Overview
+from fedsplit.clients.trials import Trials as Trials
 from fedsplit.local.solver import ProxSolver, StochasticSolver
 from fedsplit.losses.batches import Streams
 from fedsplit.losses.costs import Costs
@@ -85,6 +87,7 @@ class Prox(CostQuestion):
             solved = solver.solve(costs, v, self.s, start)
         else:
             solved = cast(StochasticSolver, solver).solve(costs, v, self.s, start, self.streams)
+        # a margin is about one point: at points of their own clients say nothing about F
         common = self.v if self.start is None else self.start
         margin = np.full(len(v), np.nan)
         if costs.terms.classifies and common.ndim == 1:
@@ -187,44 +190,8 @@ class Curvature(CostQuestion):
     parts: ClassVar = {"bounds": Part((2,), not_nan)}
 
     def answer(self, costs: Costs, x: Array | None) -> Mapping[str, Array]:
-        bounds = costs.bounds if x is None else costs.at(x).bounds()
+        bounds = costs.bounds if x is None else costs.at(x).bounds()  # ℓ_j and L_j, each (k,)
         return {"bounds": np.stack(bounds, axis=1)}
-
-
-@dataclass(frozen=True)
-class Diagonal(CostQuestion):
-    """The diagonal of ∇²f_j(x), about its smallest and largest eigenvalue, and f_j(x).
-
-    Parameters
-    ----------
-    x : (d,) array
-    origin : bool
-        Whether to answer with f_j(0) too: a start far away may be worse than none.
-    """
-
-    x: Array
-    origin: bool = False
-
-    parts: ClassVar = {
-        "diagonal": Part(("d",)),
-        "smallest": Part(),
-        "largest": Part(),
-        "value": Part((), not_nan),
-        "value_at_0": Part((), not_nan, when="origin"),
-    }
-
-    def answer(self, costs: Costs, x: Array) -> Mapping[str, Array]:
-        at = costs.at(x)
-        smallest, largest = at.estimated_bounds()
-        parts = {
-            "diagonal": at.diagonal(),
-            "smallest": smallest,
-            "largest": largest,
-            "value": at.value,
-        }
-        if self.origin:
-            parts["value_at_0"] = costs.value_at_origin
-        return parts
 
 
 class ProofScalars(NamedTuple):
@@ -394,7 +361,8 @@ QUESTIONS: Mapping[str, type[CostQuestion]] = {
         Evaluate,
         Curvature,
         BatchCurvature,
-        Diagonal,
+        Overview,
+        Trials,
         Decrement,
         Line,
         Direction,

@@ -42,7 +42,7 @@ class StackedClients(Clients):
 
     def with_ridge(self, ridge: Array) -> StackedClients:
         """The same data with another ridge, (d,); nothing is copied."""
-        other = copy(self)
+        other = copy(self)  # whatever else it has is of the data alone
         other._blocks = [(at, Costs(costs.terms, ridge)) for at, costs in self._blocks]
         other._single = {}
         return other
@@ -126,7 +126,7 @@ class StackedClients(Clients):
 
     def pooled_information(self, x: Array) -> Array:
         """Σ_j ∇²f_j(x), (d, d), without holding all the Hessians at once."""
-        total = np.zeros((self.d, self.d))
+        total = np.zeros((self.d, self.d))  # d² numbers, where all the Hessians are m·d²
         for _, costs in self._blocks:
             total = total + costs.hessian(repeated(x, costs.terms.k)).sum(axis=0)
         return total
@@ -134,7 +134,7 @@ class StackedClients(Clients):
     def pooled_products(self, x: Array) -> tuple[Callable[[Array], Array], Array]:
         """The product with Σ_j ∇²f_j(x), (1, d) -> (1, d), and its diagonal, (d,)."""
         diagonal = np.zeros(self.d)
-        products = []
+        products = []  # Evaluations, which keep what a product needs
         for _, costs in self._blocks:
             at = costs.at(repeated(x, costs.terms.k))
             diagonal += at.diagonal().sum(axis=0)

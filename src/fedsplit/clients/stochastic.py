@@ -54,6 +54,7 @@ class StochasticDescend(CostQuestion):
 
     def _batches(self, costs: Costs) -> Iterator[Batch]:
         streams = unseeded(costs.terms.k) if self.streams is None else self.streams
+        # without seeds, as when clients are asked directly, all draw from the same ones
         draw = epochs if self.in_epochs else independent
         return draw(streams, costs.stacked, self.batch, self.steps)
 

@@ -50,7 +50,7 @@ DEFAULT_METHODS = [
     "lbfgs",
     "fedsplit",
     "fedsplit:steps=5",
-    "vectors",
+    "quasi-newton",
 ]
 """What is compared unless methods are named, beside "information" where Hessians are affordable."""
 

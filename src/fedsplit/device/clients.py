@@ -15,7 +15,6 @@ from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.clients.questions import (
     Curvature,
     Descend,
-    Diagonal,
     Evaluate,
     Gradient,
     Prox,
@@ -25,7 +24,7 @@ from fedsplit.clients.stacked import StackedClients
 from fedsplit.device.answers import DeviceAnswer, Told, exact, nothing
 from fedsplit.device.backend import DeviceArray, to_host, vector
 from fedsplit.device.blocks import BlockVector, Coefficients, Spanned
-from fedsplit.device.curvature import bounds, bounds_at, diagonal
+from fedsplit.device.curvature import bounds, bounds_at
 from fedsplit.device.local import Local
 from fedsplit.device.pooled import PooledTerms
 from fedsplit.device.rows import DeviceRows
@@ -65,7 +64,6 @@ class DeviceClients(Clients):
             Value: self._value,
             Evaluate: self._evaluate,
             Curvature: self._curvature,
-            Diagonal: self._diagonal,
         }
 
     def ask(self, question: CostQuestion) -> Answer:
@@ -166,19 +164,6 @@ class DeviceClients(Clients):
             ell, L = bounds_at(self.rows, question.x)
             found = ell + float(self.ridge.min()), L + float(self.ridge.max())
         return self._answer({"bounds": self.rows.xp.stack(found, axis=1)}, Told(self.m))
-
-    def _diagonal(self, question: Diagonal) -> DeviceAnswer:
-        x = question.x
-        ell, L = bounds_at(self.rows, x)
-        parts = {
-            "diagonal": diagonal(self.rows, x) + self.vector(self.ridge),
-            "smallest": ell + float(self.ridge.min()),
-            "largest": L + float(self.ridge.max()),
-            "value": self._values(x),
-        }
-        if question.origin:
-            parts["value_at_0"] = self._values(self.rows.xp.zeros_like(x))
-        return self._answer(parts, Told(self.m, work=(0, 1, 1)))
 
     def _values(self, x: DeviceArray) -> DeviceArray:
         """f_j(x), (m,), in float64."""

@@ -66,7 +66,7 @@ def solve(
         What to minimise.
     method : Method, optional
         None chooses ``FedSplitInformation()``, which needs few rounds but sends the clients'
-        Hessians, or ``FedSplitVectors()``, which sends vectors only, where Hessians are too large
+        Hessians, or ``QuasiNewton()``, which sends vectors only, where Hessians are too large
         or a client has none by a formula. The first of the result's ``notes`` says which.
     rounds : int
         The budget: questions asked of every client, set-up and certificate included. A round that
@@ -145,9 +145,13 @@ def solve(
     notes: list[str] = []
     if method is None:
         before = None if state is None else state.inner
-        method, chosen = default_method(clients.pooled(), before, participation, bool(asynchronous))
-        notes.append(chosen)
+        method, chosen = default_method(
+            clients.pooled(), before, participation, bool(asynchronous), clients.on_device
+        )
+        suited = method.suited(clients.m, d)
+        notes.append(chosen.replace(method.described(), suited.described()))
     check_method(method)
+    method = method.suited(clients.m, d)
     # a checkpoint is passed like a callback, but has to see every answer
     keepers = [callback for callback in callbacks if isinstance(callback, Keeper)]
     if clients.on_device:
@@ -349,7 +353,7 @@ def clients_for(method: Method[Any], clients: Clients, penalty: Penalty | None) 
     kind = type(method).__name__
     if method.device is None:
         raise InputError(
-            f"{kind} has no device path: use FedSplit, FedSplitVectors, FedGD, FedProx, "
+            f"{kind} has no device path: use FedSplit, FedGD, FedProx, "
             "FedSplitInformation, Newton, GD, AGD, CG or LBFGS"
         )
     if penalty is not None or method.penalty is not None:

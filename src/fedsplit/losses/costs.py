@@ -26,7 +26,7 @@ from fedsplit.arrays import (
 from fedsplit.errors import InputError
 from fedsplit.losses.batches import Batch, Stacked
 from fedsplit.losses.large_decrement import LargeHessian
-from fedsplit.losses.systems import ByProducts, Latest, Solver, lanczos, truncated_cg
+from fedsplit.losses.systems import ByProducts, Latest, Solver, truncated_cg
 from fedsplit.losses.terms import Terms
 
 SINGULAR = (
@@ -291,12 +291,13 @@ class Evaluation:
     def _product(self) -> Callable[[Array], Array]:
         return self.costs.terms.times(self.eta)
 
-    def factor(self, M: Metric, tolerance: float = 1e-12) -> Any:
+    def factor(self, M: Metric, tolerance: float = 1e-12, regular: bool = True) -> Any:
         """The inverse of ∇²f_j(x_j) + M: a ``Solver``.
 
         By conjugate gradients to ``tolerance`` where the terms are large, by Woodbury's identity
         where there are fewer rows than columns, else by Cholesky factors. At M = 0 a singular
-        Hessian has its pseudo-inverse.
+        Hessian has its pseudo-inverse; with M above 0 that is refused, where the matrices have to
+        be ``regular``.
         """
         costs = self.costs
         terms = costs.terms
@@ -318,7 +319,8 @@ class Evaluation:
         # The pseudo-inverse would forget v along the kernel. A Hessian beyond float64 is not the
         # step's fault.
         singular = factors.sizes[factors.singular]
-        if len(singular) and np.min(M) > 0 and np.isfinite(singular).all(axis=1).any():
+        refused = regular and len(singular) and np.min(M) > 0
+        if refused and np.isfinite(singular).all(axis=1).any():
             raise InputError(SINGULAR)
         return factors
 
@@ -348,19 +350,6 @@ class Evaluation:
             L = costs.terms.root(self.eta).largest() + costs.ridge.max()
             return np.full(L.shape, costs.ridge.min()), L
         return extreme_eigenvalues(self.hessian)
-
-    def estimated_bounds(self, many: int = 512) -> tuple[Array, Array]:
-        """``bounds``; above ``many`` coordinates estimates from some products, for a first step."""
-        costs = self.costs
-        terms = costs.terms
-        if terms.d <= many:
-            return self.bounds()
-        costs.work.hessians += 1
-        # the basis of the products is steps × d numbers, which is much where d is large
-        ell, L = lanczos(terms.times(self.eta), terms.k, terms.d, 5 if terms.large else 20)
-        if terms.rank < terms.d:
-            ell = np.zeros(terms.k)
-        return ell + costs.ridge.min(), L + costs.ridge.max()
 
     def values_from(self, before: Evaluation, shares: Sequence[float], short: float = 1.0) -> Array:
         """f_j on the way from another point to this one, (k, len(shares)); 1 is this one.

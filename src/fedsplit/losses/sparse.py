@@ -142,7 +142,7 @@ class SparseDesign:
         size = left.shape[0]
         if size > LARGEST:
             raise InputError(
-                f"a matrix of {size} × {size} numbers is too large: use FedSplitVectors(), LBFGS() "
+                f"a matrix of {size} × {size} numbers is too large: use QuasiNewton(), LBFGS() "
                 "or another method that asks for vectors only"
             )
         product: Array = (left @ right).toarray()[None]

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar, cast
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, cg
 
-from fedsplit.arrays import Array, Factors, add_diagonal, dots, extreme_eigenvalues, matvec, norms
+from fedsplit.arrays import Array, Factors, add_diagonal, dots
 from fedsplit.losses.designs import Design
 
 Made = TypeVar("Made")
@@ -128,36 +128,6 @@ def conjugate_gradients(
     P = LinearOperator((d, d), matvec=lambda u: u / diagonal, dtype=np.float64)
     u: Array = cg(M, g, rtol=tolerance, maxiter=most_products, M=P)[0]
     return u
-
-
-def lanczos(
-    times: Callable[[Array], Array], k: int, d: int, steps: int = 20
-) -> tuple[Array, Array]:
-    """About the extreme eigenvalues of k symmetric matrices, each (k,), from products with them.
-
-    The largest one is nearly exact after 20 steps, the smallest at least the true one: enough for
-    a first step, which follows the curvature seen from then on.
-    """
-    # the same start for all clients: their bits do not depend on who shares the block
-    q = np.tile(np.random.default_rng(0).standard_normal(d), (k, 1))
-    q = q / norms(q)[:, None]
-    Q = np.zeros((k, steps, d))
-    T = np.zeros((k, steps, steps))
-    for i in range(steps):
-        Q[:, i] = q
-        r = times(q)
-        alive = norms(q) > 0
-        # where all directions are used up: a number that is within the spectrum
-        T[:, i, i] = np.where(alive, dots(q, r), T[:, 0, 0])
-        size = norms(r)
-        for _ in range(2):  # twice is enough for orthogonality to rounding
-            r = r - np.matmul(matvec(Q, r)[:, None, :], Q)[:, 0]
-        length = norms(r)
-        length = np.where(length > 1e-10 * size, length, 0.0)
-        if i + 1 < steps:
-            T[:, i, i + 1] = T[:, i + 1, i] = length
-        q = np.where(length > 0, 1.0 / np.where(length > 0, length, 1.0), 0.0)[:, None] * r
-    return extreme_eigenvalues(T)  # 0 and inf where the products exceed float64
 
 
 def truncated_cg(

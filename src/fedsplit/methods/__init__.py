@@ -23,14 +23,14 @@ from fedsplit.methods.giant import GIANT
 from fedsplit.methods.information import FedSplitInformation, Newton
 from fedsplit.methods.lbfgs import LBFGS
 from fedsplit.methods.method import Method
+from fedsplit.methods.quasi_newton import QuasiNewton
 from fedsplit.methods.scaffnew import Scaffnew
 from fedsplit.methods.scaffold import SCAFFOLD
-from fedsplit.methods.vectors import FedSplitVectors
 
 METHODS: dict[str, type[Method[Any]]] = {
     "fedsplit": FedSplit,
     "information": FedSplitInformation,
-    "vectors": FedSplitVectors,
+    "quasi-newton": QuasiNewton,
     "fedgd": FedGD,
     "fedavg": FedAvg,
     "fedprox": FedProx,

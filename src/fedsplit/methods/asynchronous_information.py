@@ -185,6 +185,10 @@ class AsynchronousInformation(FedSplitInformation):
             return present
         return state.models.heard & self._asked_here(state.x, state.arrivals)
 
+    def without(self, state: InformationState, kept: Mask) -> InformationState | None:
+        # what was posted is void: a run that waits for nobody begins anew from x
+        return super().without(state, kept) if state.arrivals is None else None
+
     def values(self, state: InformationState) -> Array | None:
         # those of old answers are bounds
         return super().values(state) if state.arrivals is None else None

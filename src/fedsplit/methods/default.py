@@ -7,8 +7,9 @@ from typing import Any
 from fedsplit.clients.oracle import Clients
 from fedsplit.methods.dave import DAvePG
 from fedsplit.methods.information import FedSplitInformation, InformationState
+from fedsplit.methods.lbfgs import LBFGS
 from fedsplit.methods.method import Method
-from fedsplit.methods.vectors import FedSplitVectors
+from fedsplit.methods.quasi_newton import QuasiNewton
 
 MOST_COORDINATES = 500
 """Above this, a client's few Newton steps take longer than a vector method's whole run."""
@@ -22,12 +23,14 @@ def default_method(
     state: Any = None,
     participation: float = 1.0,
     asynchronous: bool = False,
+    device: bool = False,
 ) -> tuple[Method[Any], str]:
-    """``FedSplitInformation``, or ``FedSplitVectors`` where Hessians are too large or not known.
+    """``FedSplitInformation``, or ``QuasiNewton`` where Hessians are too large or not known.
 
     Where only a share of the clients takes part in a round, the former waits until all of them have
     answered a question: no step could otherwise be refused for raising F. Asynchronously ``DAvePG``
-    takes the place of the latter, as its step does not depend on the delays.
+    takes the place of the latter, as its step does not depend on the delays, and on a device
+    ``LBFGS``, which needs the sums of gradients alone.
 
     Returns
     -------
@@ -49,5 +52,9 @@ def default_method(
         vectors = "" if isinstance(state, InformationState) else reason
     method: Method[Any] = FedSplitInformation(wait=participation < 1.0)
     if vectors:
-        method = DAvePG() if asynchronous else FedSplitVectors()
+        method = QuasiNewton()
+        if asynchronous:
+            method = DAvePG()
+        elif device:
+            method = LBFGS()
     return method, f"method: {method.described()} ({vectors or reason})"

@@ -257,7 +257,7 @@ class FedSplitInformation(Method[InformationState]):
         if m * d**2 > self.largest:
             raise InputError(
                 f"{type(self).__name__}: {m} Hessians of {d} × {d} numbers are too large for the "
-                "server: use FedSplitVectors() or LBFGS(), which ask for vectors"
+                "server: use QuasiNewton() or LBFGS(), which ask for vectors"
             )
         zeros = np.zeros_like(x0)
         # under a penalty, a subgradient is known after the first minimisation
@@ -369,7 +369,7 @@ class FedSplitInformation(Method[InformationState]):
         ahead, slope = self.minimiser(state.models, state.x)
         return state._replace(ahead=ahead, slope=slope, evidence=None, gathered=None)
 
-    def without(self, state: InformationState, kept: Mask) -> InformationState:
+    def without(self, state: InformationState, kept: Mask) -> InformationState | None:
         models = state.models.of(kept)
         origin, latest = state.origin[kept], state.latest[kept]
         return self.resume(state._replace(models=models, origin=origin, latest=latest))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,7 +12,85 @@ from fedsplit.arrays import Array
 from fedsplit.checks import count
 from fedsplit.dialogue import Dialogue
 from fedsplit.methods.method import EPS, Method
+from fedsplit.methods.server_step import proximal_gradient
 from fedsplit.methods.sums import evaluated
+from fedsplit.penalties.penalty import Penalty, check_penalty, inside
+
+
+class Pairs(NamedTuple):
+    """Changes of x and of ∇F, oldest first, from which L-BFGS makes its matrices.
+
+    Attributes
+    ----------
+    moves, changes : (k, d) arrays
+    """
+
+    moves: Array
+    changes: Array
+
+    @classmethod
+    def none(cls, d: int) -> Pairs:
+        """No pairs yet."""
+        return cls(np.zeros((0, d)), np.zeros((0, d)))
+
+    def added(self, move: Array, change: Array, memory: int) -> Pairs:
+        """With one more pair, if it has curvature, and without the oldest beyond ``memory``.
+
+        A pair without curvature is rounding, or F is flat along it: it would spoil the inverse.
+        """
+        if not move @ change > EPS * (change @ change):
+            return self
+        return Pairs(
+            np.concatenate([self.moves, move[None, :]])[-memory:],
+            np.concatenate([self.changes, change[None, :]])[-memory:],
+        )
+
+    def solve(self, g: Array) -> Array:
+        """B⁻¹g with B ≈ ∇²F, by the two-loop recursion.
+
+        B⁻¹ is a multiple of I, updated so that B⁻¹y = s for the remembered moves s and changes y.
+        """
+        pairs = [(s, y, 1.0 / (s @ y)) for s, y in zip(self.moves, self.changes, strict=True)]
+        q = g
+        weights = []
+        for s, y, rho in reversed(pairs):
+            weights.append(rho * (s @ q))
+            q = q - weights[-1] * y
+        if pairs:
+            _, y, rho = pairs[-1]
+            q = q / (rho * (y @ y))
+        for (s, y, rho), weight in zip(pairs, reversed(weights), strict=True):
+            q = q + (weight - rho * (y @ q)) * s
+        return q
+
+    def matrix(self) -> Compact:
+        """B itself; only where there are pairs."""
+        return Compact(self)
+
+
+class Compact:
+    """The matrix B of L-BFGS, γI - WᵀK⁻¹W, known by its products (Byrd, Nocedal, Schnabel, 1994).
+
+    Attributes
+    ----------
+    largest : float
+        Its largest eigenvalue.
+    """
+
+    def __init__(self, pairs: Pairs) -> None:
+        S, Y = pairs
+        products = S @ Y.T
+        self._gamma = float(Y[-1] @ Y[-1]) / float(products[-1, -1])
+        self._W = np.concatenate([self._gamma * S, Y])
+        lower = np.tril(products, -1)
+        K = np.block([[self._gamma * S @ S.T, lower], [lower.T, -np.diag(np.diag(products))]])
+        self._inner = np.linalg.pinv(K, hermitian=True)  # moves may depend on each other
+        R: Array = np.linalg.qr(self._W.T)[1]
+        self.largest = self._gamma + max(0.0, float(np.linalg.eigvalsh(-R @ self._inner @ R.T)[-1]))
+
+    def __matmul__(self, v: Array) -> Array:
+        product: Array = self._gamma * v - (self._inner @ (self._W @ v)) @ self._W
+        return product
 
 
 class LBFGSState(NamedTuple):
@@ -22,15 +101,16 @@ class LBFGSState(NamedTuple):
     x : (d,) array
         The server's x.
     F : float
-        F(x).
+        F(x), without the penalty.
     g : (d,) array
         ∇F(x).
     p : (d,) array
         The direction. ``iterate`` is x + p, which stands still only if p is 0.
     s : float
         The step to try along it.
-    moves, changes : (k, d) array
-        The latest changes of x and of g, oldest first.
+    pairs : Pairs
+    slope, ahead : (d,) array or None
+        Subgradients of the penalty at x and at x + p; None where none is known.
     """
 
     x: Array
@@ -38,8 +118,9 @@ class LBFGSState(NamedTuple):
     g: Array
     p: Array
     s: float
-    moves: Array
-    changes: Array
+    pairs: Pairs
+    slope: Array | None
+    ahead: Array | None
 
 
 @dataclass(frozen=True)
@@ -47,7 +128,8 @@ class LBFGS(Method[LBFGSState]):
     """L-BFGS (Liu and Nocedal, 1989): one question per round, F and its gradient at a trial point.
 
     A trial point at which F does not fall enough is refused, and a quarter of the step is tried in
-    the next round. Every client must answer in every round.
+    the next round. Every client must answer in every round. With a penalty the direction goes to
+    the minimiser of the quadratic model and the penalty (Lee, Sun and Saunders, 2014).
 
     Parameters
     ----------
@@ -56,10 +138,20 @@ class LBFGS(Method[LBFGSState]):
         100 of them cost it little, and save rounds where F is ill-conditioned.
     sufficient : float
         A step is taken if F falls by at least this share of what its slope promises (Armijo).
+    wait : bool
+        Whether a question is asked again until every client has answered it, where only some are
+        asked at a time.
+    precision : float
+        How far the residual of the server's own problem with a penalty is reduced.
+    penalty : Penalty, optional
+        A convex g(x) at the server; ``solve(penalty=...)`` sets it.
     """
 
     memory: int = 100
     sufficient: float = 1e-4
+    wait: bool = False
+    precision: float = 1e-8
+    penalty: Penalty | None = None
 
     unanimous = True
     device = "sums"
@@ -67,32 +159,56 @@ class LBFGS(Method[LBFGSState]):
 
     def __post_init__(self) -> None:
         count("LBFGS: memory", self.memory)
+        check_penalty(self.penalty)
+
+    def described(self) -> str:
+        return f"L-BFGS with a memory of {self.memory}: clients send values and gradients"
 
     def start(self, x0: Array, m: int) -> Dialogue[LBFGSState]:
-        F, g = yield from evaluated("LBFGS", x0)
-        nothing = np.zeros((0, len(x0)))
-        # Before any curvature is known, the first move has length 1, whatever the units of F.
-        s = 1.0 / (float(np.linalg.norm(g)) or 1.0)
-        return LBFGSState(x0, F, g, -g, s, nothing, nothing)
+        x = inside(self.penalty, x0)
+        F, g = yield from evaluated("LBFGS", x, self.wait)
+        return self._ahead(x, F, g, Pairs.none(len(x)))
 
     def update(self, state: LBFGSState) -> Dialogue[LBFGSState]:
-        x, F, g, p, s, moves, changes = state
+        x, F, g, p, s, pairs, _, ahead = state
         move = s * p
-        F_next, g_next = yield from evaluated("LBFGS", x + move)
-        slope = float(g @ move)
+        F_next, g_next = yield from evaluated("LBFGS", x + move, self.wait)
+        promised = float(g @ move)
+        risen = F_next - F
+        if self.penalty is not None:
+            change = self.penalty.value(x + move) - self.penalty.value(x)
+            promised = min(0.0, promised + change)
+            risen += change
         rounding = 16.0 * EPS * abs(F)
-        falls = F_next <= F + self.sufficient * slope + rounding
+        falls = risen <= self.sufficient * promised + rounding
         if not (falls and np.isfinite(g_next).all()):
             return state._replace(s=0.25 * s)
-        change = g_next - g
-        # A pair without curvature is rounding, or F is flat along p: it would spoil the inverse.
-        if move @ change > EPS * (change @ change):
-            moves = np.concatenate([moves, move[None, :]])[-self.memory :]
-            changes = np.concatenate([changes, change[None, :]])[-self.memory :]
-        if len(moves):
-            s = 1.0  # with curvature known, the direction has the right length
-        p_next = -_inverse(moves, changes, g_next)
-        return LBFGSState(x + move, F_next, g_next, p_next, s, moves, changes)
+        pairs = pairs.added(move, g_next - g, self.memory)
+        return self._ahead(x + move, F_next, g_next, pairs, ahead if s == 1.0 else None)
+
+    def resume(self, state: LBFGSState) -> LBFGSState:
+        """The state to continue from under this method's penalty; no client is asked."""
+        return self._ahead(state.x, state.F, state.g, state.pairs)
+
+    def _ahead(
+        self, x: Array, F: float, g: Array, pairs: Pairs, slope: Array | None = None
+    ) -> LBFGSState:
+        """The state at x, with the direction from there; ``slope`` is None if it is not known."""
+        known = len(pairs.moves) > 0
+        # Before any curvature is known, the first move has length 1, whatever the units of F.
+        s = 1.0 if known else 1.0 / (float(np.linalg.norm(g)) or 1.0)
+        if self.penalty is None:
+            # with curvature known, the direction has the right length
+            return LBFGSState(x, F, g, -pairs.solve(g), s, pairs, None, None)
+        if known:
+            B = pairs.matrix()
+            step = 1.0 / B.largest
+            to, ahead = proximal_gradient(B, B @ x - g, self.penalty, x, step, self.precision)
+        else:
+            centre = x - s * g
+            to = self.penalty.prox(centre, s)
+            ahead = (centre - to) / s
+        return LBFGSState(x, F, g, to - x, 1.0, pairs, slope, ahead)
 
     def asked_about(self, state: LBFGSState) -> Array:
         return state.x + state.s * state.p
@@ -103,21 +219,21 @@ class LBFGS(Method[LBFGSState]):
     def step_of(self, state: LBFGSState) -> float:
         return state.s
 
+    def smooth_value(self, state: LBFGSState) -> float:
+        return state.F
 
-def _inverse(moves: Array, changes: Array, g: Array) -> Array:
-    """B g with B ≈ (∇²F)⁻¹, by the two-loop recursion.
+    def expected_gap(self, before: LBFGSState, after: LBFGSState) -> float:
+        """What the model promises from x: half of the slope along a quasi-Newton step.
 
-    B is a multiple of I, updated so that By = s for the remembered moves s and changes y.
-    """
-    pairs = [(s, y, 1.0 / (s @ y)) for s, y in zip(moves, changes, strict=True)]
-    q = g
-    weights = []
-    for s, y, rho in reversed(pairs):
-        weights.append(rho * (s @ q))
-        q = q - weights[-1] * y
-    if pairs:
-        _, y, rho = pairs[-1]
-        q = q / (rho * (y @ y))
-    for (s, y, rho), weight in zip(pairs, reversed(weights), strict=True):
-        q = q + (weight - rho * (y @ q)) * s
-    return q
+        Without curvature nothing is promised.
+        """
+        if not len(after.pairs.moves):
+            return math.inf
+        promised = -float(after.g @ after.p)
+        if self.penalty is not None:
+            x = after.x
+            promised += self.penalty.value(x) - self.penalty.value(x + after.p)
+        return 0.5 * abs(promised)
+
+    def subgradient(self, state: LBFGSState) -> Array | None:
+        return state.slope

@@ -7,7 +7,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from typing import ClassVar, Generic, Literal, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -136,6 +136,10 @@ class Method(ABC, Generic[S]):
         """The share of the clients that the method itself draws for a round."""
         return 1.0
 
+    def suited(self, m: int, d: int) -> Method[Any]:
+        """The method that takes this one's place for m clients and d coordinates: itself."""
+        return self
+
     def described(self) -> str:
         """What runs, in a user's words."""
         return type(self).__name__
@@ -197,7 +201,7 @@ class Method(ABC, Generic[S]):
         if "penalty" not in getattr(type(self), "__dataclass_fields__", {}):
             raise InputError(
                 f"penalty: {type(self).__name__} takes none: use FedSplit, FedSplitInformation, "
-                "FedSplitVectors, ADMM, GD or AGD"
+                "QuasiNewton, LBFGS, ADMM, GD or AGD"
             )
         return replace(self, penalty=penalty)  # type: ignore[type-var]  # a dataclass, as it says
 

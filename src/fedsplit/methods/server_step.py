@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.linalg import cho_solve
 
@@ -172,7 +174,7 @@ def minimise_coordinatewise(
 
 
 def proximal_gradient(
-    H: Array,
+    H: Any,
     b: Array,
     penalty: Penalty,
     x: Array,
@@ -183,7 +185,8 @@ def proximal_gradient(
     """Minimise ½xᵀHx - bᵀx + g(x) by accelerated proximal gradient steps, as FISTA does.
 
     The momentum is forgotten where it points uphill. Some tens of steps are usual; ``steps`` is
-    their length, or one for each coordinate. The result is as in ``minimise_coordinatewise``.
+    their length, or one for each coordinate. H need only have products with vectors. The result is
+    as in ``minimise_coordinatewise``.
     """
     metric = 1.0 / np.sqrt(steps)
     before = extrapolated = x

@@ -75,10 +75,16 @@ class Known(NamedTuple):
         return bool(allowed + 16.0 * EPS * abs(self.F) >= F)
 
 
-def evaluated(name: str, x: Array) -> Dialogue[Known]:
-    """F and its gradient at x, from one question."""
+def evaluated(name: str, x: Array, wait: bool = False) -> Dialogue[Known]:
+    """F and its gradient at x, from one question; if ``wait``, until all have answered it."""
     # the margin costs nothing, and shows at once where classes are separable
-    answer: Answer = yield Evaluate(x, margin=True)
+    question = Evaluate(x, margin=True)
+    answer: Answer = yield question
+    if wait:
+        gathered = Gathered.joined(None, answer)
+        while not gathered.ready:
+            gathered = Gathered.joined(gathered, (yield question))
+        answer = gathered.answer
     F = float(total(name, answer))
     gradient: Array = answer.parts["gradient"].sum(axis=0)
     return Known(F, gradient)

@@ -26,7 +26,7 @@ PAPERS = ("fedgd-e1", "fedsplit-exact")
 OURS = "fedsplit-e10-broadcast"
 
 DEFAULTS: Mapping[str, Method[Any]] = {
-    "vectors": fs.FedSplitVectors(),
+    "quasi-newton": fs.QuasiNewton(),
     "information": fs.FedSplitInformation(),
 }
 """What ``solve`` chooses from, with nothing to tune."""
@@ -170,7 +170,7 @@ SENTENCES = {
     "theory's constants: largest T over its bound, of both",
     "log-eps": "T of FedSplit grows like log(1/ε): rounds to 1e-6 over rounds to 1e-3 at κ = 1e4",
     "fewer": "FedSplit needs fewer rounds than FedGD at κ = 1e4: how many times fewer",
-    "defaults": "what solve chooses from, with nothing to tune: rounds of FedSplitVectors and of "
+    "defaults": "what solve chooses from, with nothing to tune: rounds of QuasiNewton and of "
     "FedSplitInformation at κ = 1 and 1e4",
     "newton": "with Hessians on least squares FedSplitInformation is Newton's method: how much "
     "their rounds differ at most",

@@ -51,6 +51,13 @@ class FitPenalty(Penalty, Protocol):
         """Whether it keeps coefficients finite whatever the data (unpenalised ones aside)."""
 
 
+def inside(penalty: Penalty | None, x: Array) -> Array:
+    """x, or if a constraint excludes it, a point inside: of a set, the nearest."""
+    if penalty is None or np.isfinite(penalty.value(x)):
+        return x
+    return penalty.prox(x, 1.0)
+
+
 def prox_or_same(penalty: Penalty | None, v: Array, t: float | Array) -> Array:
     """prox_{tg}(v), which is v itself without a penalty."""
     if penalty is None:

@@ -136,7 +136,7 @@ SUMMED_METHODS = (AUTO, "information", "newton")
 
 def _is_method(name: str, value: object) -> None:
     if not isinstance(value, str):
-        raise InputError(f"{name} must be a name, as in 'vectors', not {value!r}")
+        raise InputError(f"{name} must be a name, as in 'quasi-newton', not {value!r}")
     one_of(name, value.partition(":")[0], (AUTO, *METHODS))
     if value != AUTO:
         parse(value)
@@ -381,8 +381,8 @@ class Settings:
     method: str = option(
         AUTO,
         "Optimisation method, as `fedsplit compare` takes it. `auto` is `information`, whose few "
-        "rounds bring a matrix of every client, or `vectors`, whose rounds bring vectors, if a "
-        "client refuses matrices or they would be too large.",
+        "rounds bring a matrix of every client, or `quasi-newton`, whose rounds bring vectors, if "
+        "a client refuses matrices or they would be too large.",
         "run",
         metavar="NAME",
         check=_is_method,

@@ -8,6 +8,7 @@ import numpy as np
 
 from fedsplit.arrays import Array, unpacked
 from fedsplit.clients.question import Question
+from fedsplit.clients.trials import Trials
 from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import RequestError
 from fedsplit.regression.client.design import Design, Moments, Recession, Scaling
@@ -137,6 +138,10 @@ def check_question(question: Question, d: int) -> None:
     metric = getattr(question, "metric", None)
     if metric is not None:
         _check_metric(metric, d)
+    if isinstance(question, Trials):
+        added = np.asarray(question.diagonal)
+        if added.shape not in ((), (d,)) or not (np.isfinite(added) & (added > 0)).all():
+            raise RequestError("the server sent a diagonal that is not positive")
     if not 0.0 <= getattr(question, "reach", 0.0) < math.inf:
         raise RequestError("the server sent a reach that is below 0 or not finite")
     # of a question or of its solver, where they have such a setting

@@ -177,7 +177,6 @@ class Search:
         self._heard: Mask = np.zeros(self.clients.m, dtype=bool)
         self._helped = False
         self._patience = math.inf
-        self._renew: Callable[[Any], Any] | None = None
         self._round = 0
         self._floats = 0
         self._smallest = np.inf  # estimated gap
@@ -195,10 +194,10 @@ class Search:
         """FitRun from a state, or else from ``x0``."""
         if self.penalty is not None:
             method = method.with_penalty(self.penalty)
-            self._renew = getattr(method, "resume", None)
         elif method.newton_may_finish:
             self._helped = True
             self._patience = PATIENCE
+        method = method.suited(self.clients.m, len(x0))
         if isinstance(method, FedSplitInformation) and not isinstance(method, Newton):
             self._separation.span = SPAN_OF_MATRICES
         run = FitRun(self.clients, method, self, self.rounds, self.penalty)
@@ -267,10 +266,6 @@ class Search:
         done = self._stands or (close and everyone)
         if done or spent or self._round >= self._patience:
             return self.finish(run, "rounds")
-        if self._renew is not None and self._round % PATIENCE == 0:
-            # The smallest residual so far may be one that no later move can beat for long: the
-            # models of the costs are kept, and what is trusted is learnt again.
-            run.state = self._renew(run.state)
         return None
 
     def _judge(self, run: FitRun, evidence: Evidence, before: Any) -> StoppedBy | None:

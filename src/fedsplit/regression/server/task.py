@@ -47,7 +47,7 @@ def _chosen(clients: Clients) -> str:
     method, _ = default_method(clients)
     if isinstance(method, FedSplitInformation):
         return INFORMATION
-    return "vectors"
+    return "quasi-newton"
 
 
 def _no_matrices(rows: FederatedRows, d: int) -> str:
@@ -334,7 +334,8 @@ class Task:
             state = None
             if last is not None:
                 method: Any = parse(self.settings.method)
-                state = replace(method, penalty=penalty).resume(last.state)
+                suited: Any = replace(method, penalty=penalty).suited(self.clients.m, len(last.x))
+                state = suited.resume(last.state)
             last = self.run(penalty, state=state)
             yield last
 

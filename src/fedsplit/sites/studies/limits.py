@@ -16,7 +16,8 @@ IN_HANDSHAKES = ("columns", "describe", "measure", "code", "products", "settle")
 IN_ROUNDS = (
     "local_model",
     "prox",
-    "diagonal",
+    "overview",
+    "trials",
     "curvature",
     "value",
     "evaluate",

@@ -15,13 +15,14 @@ from fedsplit.clients.questions import (
     Curvature,
     Decrement,
     Descend,
-    Diagonal,
     Direction,
     Evaluate,
     Information,
     Line,
     Margin,
+    Overview,
     Prox,
+    Trials,
     Value,
 )
 from fedsplit.clients.stochastic import BatchCurvature, StochasticDescend
@@ -99,9 +100,13 @@ def asked_at(question: CostQuestion) -> list[At]:
         # it is that of its end, and where the end is drawn to is known
         case Prox():
             return []
-        case Diagonal(x=x, origin=origin):
-            now = At(x, value=True, matrix=True)
+        case Overview(x=x, origin=origin):
+            now = At(x, value=True, slope=True, matrix=True)
             return [now, At(np.zeros_like(x), value=True)] if origin else [now]
+        case Trials(x=x, second=second, third=third, reference=reference):
+            points = [point for point in (x, second, third) if point is not None]
+            trials = [At(point, value=True, slope=True) for point in points]
+            return [*trials, At(x if reference is None else reference, matrix=True)]
         case Curvature(x=None):
             return []
         # with enough of these H is known, however little of H⁻¹ one of them tells

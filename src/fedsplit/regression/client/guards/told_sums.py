@@ -10,7 +10,7 @@ import numpy as np
 from fedsplit.arrays import Array, dots, matvec, packed, unpacked
 from fedsplit.clients.local_models import LocalModel
 from fedsplit.clients.question import CostQuestion
-from fedsplit.clients.questions import Descend, Diagonal, Direction, Prox
+from fedsplit.clients.questions import Descend, Direction, Overview, Prox, Trials
 from fedsplit.clients.sums import rounded, rounded_products, rounded_total
 from fedsplit.losses.least_squares import LeastSquares, QuadraticTerms, ReducedTerms
 from fedsplit.losses.observations import Observations, is_sparse, read
@@ -159,10 +159,16 @@ def _rounded_points(
             diagonal = np.diagonal(unpacked(parts["hessian"]), axis1=1, axis2=2)
             return {"point": x + _rounded_step(parts["point"] - x, diagonal)}
         case Direction(x=x):
-            diagonal = np.array([each.diagonal(each.eta(X))[0] for each, X in _each(terms, x)])
-            return {"direction": _rounded_step(parts["direction"], diagonal)}
-        case Diagonal():
+            return {"direction": _rounded_step(parts["direction"], _diagonals(terms, x))}
+        case Overview():
             return {"diagonal": rounded(parts["diagonal"], parts["diagonal"])}
+        case Trials(x=x, second=second, third=third, reference=reference):
+            points = [point for point in (x, second, third) if point is not None]
+            bounds = np.stack([_bounds(terms, point) for point in points], axis=1)
+            diagonals = _diagonals(terms, x if reference is None else reference)
+            found = {name: rounded(parts[name], parts[name]) for name in {"trace"} & parts.keys()}
+            found["gradients"] = rounded(parts["gradients"], bounds)
+            return found | {"step": _rounded_step(parts["step"], diagonals)}
     return {}
 
 
@@ -171,6 +177,11 @@ def _rounded_step(steps: Array, diagonals: Array) -> Array:
     """Steps, (m, d), relative to their lengths where the Hessians have these diagonals."""
     sizes = np.sqrt(np.maximum(diagonals, 0.0))
     return rounded(steps, np.linalg.norm(sizes * steps, axis=1, keepdims=True) / sizes)
+
+
+def _diagonals(terms: Sequence[RowTerms], x: Array) -> Array:
+    """Those of the clients' Hessians at x, (m, d)."""
+    return np.array([each.diagonal(each.eta(X))[0] for each, X in _each(terms, x)])
 
 
 def _rounded_matrices(matrices: Array) -> Array:

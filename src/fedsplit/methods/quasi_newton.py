@@ -1,0 +1,582 @@
+"""A quasi-Newton method for clients that send vectors: three trial points in one exchange."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedsplit.arrays import Array, Mask, dots, length, matvec, norms
+from fedsplit.checks import number
+from fedsplit.clients.question import Answer
+from fedsplit.clients.trials import TINY, Overview, Trials
+from fedsplit.dialogue import Dialogue
+from fedsplit.errors import InputError
+from fedsplit.methods.lbfgs import LBFGS, Pairs
+from fedsplit.methods.method import EPS, Method
+from fedsplit.methods.server_step import semidefinite_solve, server_step
+from fedsplit.methods.sums import Gathered
+from fedsplit.penalties.penalty import Penalty, check_penalty, inside
+
+BETTER = "the run starts at 0, where the objective is less than at the x0 that was passed"
+
+
+class Learnt(NamedTuple):
+    """A quadratic model of every client's cost, whose curvature is learnt.
+
+    Attributes
+    ----------
+    point, gradient : (m, d) arrays
+        Where client j last answered, and ∇f_j there.
+    value : (m,) array
+        f_j there.
+    B : (m, d, d) array
+        What is learnt of ∇²f_j.
+    heard : (m,) mask
+        Who has answered yet; the others are taken for the mean of these.
+    """
+
+    point: Array
+    gradient: Array
+    value: Array
+    B: Array
+    heard: Mask
+
+    def gradients(self, x: Array) -> Array:
+        """Those of the models at x, (m, d); 0 of clients that were not heard."""
+        if (self.point == x).all():
+            return self.gradient
+        return np.where(self.heard[:, None], self.gradient + matvec(self.B, x - self.point), 0.0)
+
+    @property
+    def per_heard(self) -> float:
+        """The factor by which a sum over those heard becomes one over all."""
+        return len(self.heard) / max(1, int(self.heard.sum()))
+
+    def hessian(self) -> Array:
+        """Σ_j B_j, (d, d), as if everyone had been heard."""
+        B = self.B if self.heard.all() else self.B[self.heard]
+        total: Array = self.per_heard * B.sum(axis=0)
+        return total
+
+    def of(self, kept: Mask) -> Learnt:
+        """Those of some clients, (m,)."""
+        point, gradient, value, B, heard = self
+        return Learnt(point[kept], gradient[kept], value[kept], B[kept], heard[kept])
+
+
+class QuasiNewtonState(NamedTuple):
+    """What the server knows.
+
+    Attributes
+    ----------
+    x : (d,) array
+        The best point so far.
+    F : float
+        F(x) with the penalty; inf where it is not known, as some clients have not answered at x.
+    slope : (d,) array
+        A subgradient of the penalty at x; nan where none is known.
+    models : Learnt
+    H : (d, d) array
+        Σ_j B_j.
+    pairs : Pairs
+        L-BFGS's, of the sums over all clients.
+    trials : (3, d) array
+        The moves to try next, by H, by the guess and by L-BFGS; nan for none.
+    longest : (3,) array
+        How long each of them may be.
+    ahead : (d,) array
+        A subgradient of the penalty after the first of them; nan where none is known.
+    gain : float
+        By how much F falls with the minimisation of the models: about F(x) - F*.
+    prediction : (m, d) array
+        What the models have for the gradients after the first move, less their mean.
+    unit : (d,) array
+        The first B_j are multiples of diag(unit), and lengths are in its norm.
+    least : (m,) array
+        The share of its trace that a Hessian begins with in B_j, at least.
+    reference : (d,) array
+        Where the Hessians of the clients' own steps are taken.
+    rate : float
+        Their regularisation is rate·diag(unit).
+    unlike : float
+        How different clients are: 0 if all H_j are equal, 1 if they have nothing in common.
+    number, due : int
+        That of the next question, and of the one at which Hessians are taken anew.
+    notes : tuple of str
+    """
+
+    x: Array
+    F: float
+    slope: Array
+    models: Learnt
+    H: Array
+    pairs: Pairs
+    trials: Array
+    longest: Array
+    ahead: Array
+    gain: float
+    prediction: Array
+    unit: Array
+    least: Array
+    reference: Array
+    rate: float
+    unlike: float
+    number: int
+    due: int
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class QuasiNewton(Method[QuasiNewtonState]):
+    """Partitioned quasi-Newton with three trial points in one exchange; 4d + 3 floats up.
+
+    The server has a matrix B_j for every client's Hessian, learnt by BFGS (Griewank and Toint,
+    1982). It sends the steps of three models of the pooled Hessian: T = ΣB_j; a guess G, which is
+    right if clients are alike; and L-BFGS of the sums. Clients answer with value and gradient at
+    all of them, and with w_j = -(H_j + M)⁻¹(∇f_j - ĝ_j) at the first, a Newton step on what the
+    server did not foresee: (w_j, H_jw_j) is one more curvature pair, and as Σĝ_j = 0, the mean of
+    the w_j is GIANT's direction. The best point wins, and all models learn from all points. As the
+    trial points are common to all clients, ΣB_j satisfies L-BFGS's secant equations too.
+
+    A point at which F does not fall enough is refused, and shorter steps are tried. The models of
+    absent clients stay as they are; F is then not known, so that a step may be at most twice the
+    last one, and is taken back where those who answered are curved more than twice as much as their
+    models. With a penalty there is one point, the minimiser of the models and the penalty.
+
+    With more than ``largest`` floats in all B_j it is ``LBFGS``, see ``suited``.
+
+    Parameters
+    ----------
+    penalty : Penalty, optional
+        A convex g(x) at the server; ``solve(penalty=...)`` sets it.
+    largest : float
+        Of m·d². 4 million floats are 32 MB: beyond it, a round over the B_j costs the server more
+        than two rounds of L-BFGS.
+    memory : int
+        Of L-BFGS, as in ``LBFGS``.
+    prior : float
+        The B_j begin with this share of the Hessians' traces: BFGS raises a curvature with one pair
+        and lowers it slowly. A client of n_j < d rows has n_j/d of that: d - n_j directions would
+        have to be lowered. 0.6 to 1 differ by 4 %.
+    share : float
+        The clients' regularisation is the least curvature of the mean model times this share, or
+        times unlike² if that is less: alike clients give Newton's step, others a short one.
+    floor : float
+        That curvature counts as at least this share of the largest; 1e-12 to 1e-8 are the same.
+    growth : float
+        Hessians are taken anew at questions 2, 3, 5, 8, 12, 18, …: always would take two to three
+        times the clients' time for 2 % fewer questions.
+    scaled : float
+        Coordinates get units of their own if the diagonal explains the clients' Hessians better
+        than this, as a logarithm, in the median: by a factor of e.
+    bent : float
+        Nothing is learnt from a point where the mean slope on the way differs from that of a
+        quadratic by more than this share of what its curvature adds: half as much is usual where
+        Huber's loss turns, and exponentials that have grown e⁶ times differ by two thirds.
+    sufficient : float
+        A step is taken if F falls by at least this share of what its slope promises (Armijo).
+    """
+
+    penalty: Penalty | None = None
+    largest: float = 4e6
+    memory: int = 100
+    prior: float = 0.8
+    share: float = 1.0 / 3.0
+    floor: float = 1e-8
+    growth: float = 1.5
+    scaled: float = 1.0
+    bent: float = 0.67
+    sufficient: float = 1e-4
+
+    newton_may_finish = True
+    state_type = QuasiNewtonState
+
+    def __post_init__(self) -> None:
+        check_penalty(self.penalty)
+        for name in ("prior", "share", "growth"):
+            number(f"QuasiNewton: {name}", getattr(self, name))
+
+    def described(self) -> str:
+        return "quasi-Newton by vectors: clients send gradients and a local step"
+
+    def suited(self, m: int, d: int) -> Method[Any]:
+        if m * d**2 <= self.largest:
+            return self
+        return LBFGS(self.memory, self.sufficient, wait=True, penalty=self.penalty)
+
+    # the hooks of the loop
+
+    def iterate(self, state: QuasiNewtonState) -> Array:
+        first: Array = state.x + state.trials[0]
+        return first
+
+    def asked_about(self, state: QuasiNewtonState) -> Array:
+        return self.iterate(state)
+
+    def step_of(self, state: QuasiNewtonState) -> Array:
+        diagonal = np.diag(state.H)
+        return 1.0 / np.where(diagonal > 0, diagonal, 1.0)
+
+    def subgradient(self, state: QuasiNewtonState) -> Array | None:
+        return state.slope if np.isfinite(state.slope).all() else None
+
+    def values(self, state: QuasiNewtonState) -> Array | None:
+        return state.models.value if math.isfinite(state.F) else None
+
+    def smooth_value(self, state: QuasiNewtonState) -> float:
+        return float(state.models.value.sum()) if state.models.heard.all() else math.nan
+
+    def in_units_of_F(self, state: QuasiNewtonState, move: Array) -> float:  # noqa: N802
+        return 0.5 * float(move @ state.H @ move)
+
+    def expected_gap(self, before: QuasiNewtonState, after: QuasiNewtonState) -> float:
+        return after.gain if after.models.heard.all() else math.inf
+
+    def notes(self, state: QuasiNewtonState) -> tuple[str, ...]:
+        return state.notes
+
+    def without(self, state: QuasiNewtonState, kept: Mask) -> QuasiNewtonState:
+        # What L-BFGS knows is about the sum over all. The others' shares of a ridge have changed:
+        # they are asked about x once more, and their B_j are as good as before.
+        state = self.resume(
+            state._replace(
+                models=state.models.of(kept),
+                least=state.least[kept],
+                pairs=Pairs.none(len(state.x)),
+            )
+        )
+        again = np.full_like(state.trials, np.nan)
+        again[0] = 0.0
+        return state._replace(F=math.inf, trials=again, ahead=state.slope)
+
+    def resume(self, state: QuasiNewtonState) -> QuasiNewtonState:
+        """The state to continue from under this method's penalty; no client is asked."""
+        F = math.inf
+        if state.models.heard.all() and (state.models.point == state.x).all():
+            F = self._penalised(float(state.models.value.sum()), state.x)
+        unknown = np.full_like(state.x, 0.0 if self.penalty is None else np.nan)
+        return self._ahead(state._replace(F=F, slope=unknown, longest=np.full(3, math.inf)))
+
+    # the dialogue
+
+    def start(self, x0: Array, m: int) -> Dialogue[QuasiNewtonState]:
+        x, answer, notes = yield from self._overview(inside(self.penalty, x0))
+        here = answer.present
+        d = len(x)
+        D = answer.parts["diagonal"][here]
+        unit = self._unit(D, answer.parts["gain"][here])
+        traces = np.zeros(m)
+        traces[here] = D @ (1.0 / unit)
+        gradient = np.where(here[:, None], answer.parts["gradient"], 0.0)
+        # Where no cost is curved, as Huber's far away, a first step of length 1 is as good as any.
+        mean = traces[here].mean() or d * length(gradient.sum(axis=0)) or 1.0
+        # A Huber client whose residuals are all beyond the kink has no curvature at all.
+        traces = np.where(here, np.maximum(traces, TINY * mean), mean)
+        least = self.prior * np.where(here, answer.parts["rank"], 1.0)
+        B = np.zeros((m, d, d))
+        np.einsum("kii->ki", B)[...] = (least * traces / d)[:, None] * unit
+        value = np.where(here, answer.parts["value"], 0.0)
+        models = Learnt(np.tile(x, (m, 1)), gradient, value, B, here)
+        nothing = np.zeros((m, d))
+        unknown = np.zeros(d) if self.penalty is None else np.full(d, np.nan)
+        state = QuasiNewtonState(
+            x, math.inf, unknown, models, models.hessian(), Pairs.none(d), np.full((3, d), np.nan),
+            np.full(3, math.inf), unknown, math.inf, nothing, unit, least, x, 1.0, 1.0, 2, 2, notes,
+        )  # fmt: skip
+        first = np.diag(traces.sum() / d * unit)
+        move = server_step(x, models.per_heard * gradient.sum(axis=0), first, self.penalty)[0] - x
+        state.longest[0] = length(move * np.sqrt(unit))
+        if not answer.complete:
+            return self._ahead(state)
+        # The first question is about the local steps at x; beside it a gradient step is tried.
+        return state._replace(
+            F=self._penalised(float(value.sum()), x),
+            trials=np.stack([0.0 * x, np.full(d, np.nan), move]),
+            prediction=gradient - gradient.mean(axis=0),
+        )
+
+    def update(self, state: QuasiNewtonState) -> Dialogue[QuasiNewtonState]:
+        renewed = state.number >= state.due
+        if renewed:
+            root = np.sqrt(state.unit)
+            spectrum = np.linalg.eigvalsh(state.H / np.outer(root, root))
+            least = max(float(spectrum[0]), self.floor * float(spectrum[-1]))
+            rate = min(self.share, state.unlike**2) * least
+            # below that, the systems of clients with few rows would be singular to rounding
+            rate = max(rate, 1e-2 * self.floor * float(spectrum[-1])) / len(state.least)
+            due = math.ceil(self.growth * state.number)
+            state = state._replace(reference=state.x + state.trials[0], rate=rate, due=due)
+        second, third = (
+            None if np.isnan(move).any() else state.x + move for move in state.trials[1:]
+        )
+        even = bool((state.unit == 1.0).all())
+        answer: Answer = yield Trials(
+            state.x + state.trials[0],
+            second,
+            third,
+            state.prediction,
+            state.rate if even else state.rate * state.unit,
+            None if renewed else state.reference,
+        )
+        return self._after(state._replace(number=state.number + 1), answer)
+
+    def _after(self, state: QuasiNewtonState, answer: Answer) -> QuasiNewtonState:
+        """The state after the answers to the trials."""
+        models = state.models
+        here = answer.present
+        kinds = np.flatnonzero(np.isfinite(state.trials).all(axis=1))
+        moves = state.trials[kinds]
+        if np.isnan(answer.parts["values"][here]).any():
+            raise FloatingPointError("answers are not finite")
+        f = np.where(here[:, None], answer.parts["values"], 0.0)
+        g = np.where(here[:, None, None], answer.parts["gradients"], 0.0)
+        near = self._near(state, moves, f, g, here & models.heard)
+        w = np.where(near[0] & here[:, None], answer.parts["step"], 0.0)
+        q = state.prediction - g[:, 0] - state.rate * state.unit * w  # H_jw_j
+        best, passed, F = self._judged(state, moves, f, answer)
+        good = bool(passed[best])
+        # pairs of moves and changes of the gradients, the most trusted last
+        known = here & models.heard
+        chosen = [best] if good else []
+        base = (state.x + moves[best], g[:, best]) if good else (models.point, models.gradient)
+        usable = here if good else known
+        S, Y = [w], [q]
+        for i in [i for i in range(len(moves)) if i != best or not good]:
+            S.append((usable & near[i])[:, None] * (state.x + moves[i] - base[0]))
+            Y.append(g[:, i] - base[1])
+        for i in chosen:
+            S.append(known[:, None] * (state.x + moves[i] - models.point))
+            Y.append(g[:, i] - models.gradient)
+        noise = 1e3 * EPS * (norms(g[:, 0]) + norms(state.prediction))
+        B = bfgs(models.B, np.stack(S, axis=1), np.stack(Y, axis=1), noise)
+        if near[0] and "trace" in answer.parts:
+            # a Hessian that has grown is not to be found out direction by direction
+            traces = np.where(here, state.rate * answer.parts["trace"], 0.0)
+            lacking = state.least * traces - np.einsum("kii->ki", B) @ (1.0 / state.unit)
+            np.einsum("kii->ki", B)[...] += (
+                np.maximum(lacking, 0.0)[:, None] * state.unit / len(w[0])
+            )
+        pairs = state.pairs
+        if answer.complete:
+            total = state.models.gradients(state.x).sum(axis=0)
+            for i in [i for i in np.flatnonzero(passed).tolist() if i != best]:
+                pairs = pairs.added(
+                    moves[i] - moves[best], (g[:, i] - g[:, best]).sum(axis=0), self.memory
+                )
+            for i in chosen:
+                pairs = pairs.added(moves[i], g[:, i].sum(axis=0) - total, self.memory)
+        lengths = np.full(3, math.inf)
+        lengths[kinds] = norms(moves * np.sqrt(state.unit))
+        longest = np.where(lengths > 0, 0.25 * lengths, math.inf)
+        x, slope = state.x, state.slope
+        fresh = here & ~models.heard
+        if good:
+            if moves[best].any():  # at the start, the first move is none
+                longest = np.full(3, math.inf)
+            if not answer.complete:
+                usual = state.longest[0] if math.isfinite(state.longest[0]) else lengths[0]
+                longest[0] = max(2.0 * lengths[0], 0.5 * usual if lengths[0] > 0 else usual)
+            x = state.x + moves[best]
+            if self.penalty is not None:
+                slope = state.ahead if kinds[best] == 0 else np.full_like(slope, np.nan)
+            fresh = here
+        elif not answer.complete:
+            # Models that are far off would be so again, but for gradients beside which those of x
+            # are rounding.
+            sizes = norms(models.gradient)
+            fresh = fresh | (here & (norms(g[:, best]) <= 1e6 * sizes.max()))
+        own = fresh & np.isfinite(f[:, best])
+        models = Learnt(
+            np.where(own[:, None], state.x + moves[best], models.point),
+            np.where(own[:, None], g[:, best], models.gradient),
+            np.where(own, f[:, best], models.value),
+            B,
+            models.heard | own,
+        )
+        state = state._replace(
+            x=x,
+            F=F,
+            slope=slope,
+            models=models,
+            pairs=pairs,
+            longest=longest,
+            due=state.due if near[0] else state.number,
+        )
+        return self._ahead(state, w[here], q[here], answer.complete)
+
+    def _near(self, state: QuasiNewtonState, moves: Array, f: Array, g: Array, known: Mask) -> Mask:
+        """Which trials are near enough for their curvature to be that of x.
+
+        For a quadratic, the mean of the slopes at both ends of a move is the mean slope on the way.
+        """
+        models = state.models
+        found = []
+        for i, move in enumerate(moves):
+            way = (state.x + move - models.point)[known]
+            bent = 0.5 * float(dots(g[known, i] - models.gradient[known], way).sum())
+            mean = 0.5 * float(dots(g[known, i] + models.gradient[known], way).sum())
+            risen = float((f[known, i] - models.value[known]).sum())
+            rounding = 16.0 * EPS * float(np.abs(models.value).sum())
+            found.append(abs(risen - mean) <= self.bent * bent + rounding)
+        return np.array(found)
+
+    def _judged(
+        self, state: QuasiNewtonState, moves: Array, f: Array, answer: Answer
+    ) -> tuple[int, Mask, float]:
+        """Which trial is best, which are good enough, and F at the next x."""
+        models = state.models
+        total = models.per_heard * models.gradients(state.x).sum(axis=0)
+        F = np.array(
+            [self._penalised(v, state.x + z) for v, z in zip(f.sum(axis=0), moves, strict=True)]
+        )
+        if answer.complete:
+            promised = moves @ total
+            if self.penalty is not None:
+                after = [self.penalty.value(state.x + z) for z in moves]
+                promised = promised + after - self.penalty.value(state.x)
+            enough = state.F + self.sufficient * np.minimum(promised, 0.0)
+            passed = enough + 16.0 * EPS * np.abs(F) >= F
+            if math.isinf(state.F):
+                passed = np.isfinite(F)
+            best = int(F.argmin())
+            return best, passed, float(F[best] if passed[best] else state.F)
+        # Along the way, those who answered may be curved twice as much as their models.
+        known = answer.present & models.heard
+        way = state.x + moves[0] - models.point[known]
+        linear = float((models.value[known] + dots(way, models.gradient[known])).sum())
+        curved = float(dots(way, matvec(models.B[known], way)).sum())
+        rounding = 16.0 * EPS * float(np.abs(models.value).sum())
+        fine = np.isfinite(F[:1]) & (f[known, 0].sum() <= linear + curved + rounding)
+        return 0, np.concatenate([fine, np.zeros(len(moves) - 1, dtype=bool)]), math.inf
+
+    def _ahead(
+        self,
+        state: QuasiNewtonState,
+        w: Array | None = None,
+        q: Array | None = None,
+        complete: bool = False,
+    ) -> QuasiNewtonState:
+        """The state with the next trials, given the clients' steps w_j and H_jw_j."""
+        x, models = state.x, state.models
+        m, d = models.point.shape
+        gradients = models.gradients(x)
+        g = models.per_heard * gradients.sum(axis=0)
+        H = models.hessian()
+        to, ahead = server_step(x, g, H, self.penalty)
+        moves = np.full((3, d), np.nan)
+        moves[0] = to - x
+        gain = -float(moves[0] @ g + 0.5 * moves[0] @ H @ moves[0])
+        if self.penalty is not None:
+            gain += self.penalty.value(x) - self.penalty.value(to)
+        unlike = state.unlike
+        if w is not None and q is not None and len(w):
+            mean, total = w.mean(axis=0), q.sum(axis=0)
+            crossed = w @ total / len(w)
+            sizes = float(np.sum(np.abs(q @ mean) + np.abs(crossed)))
+            if sizes > 0:
+                unlike = float(np.sum(np.abs(q @ mean - crossed))) / sizes
+            if complete and self.penalty is None:
+                guess = bfgs(H[None], mean[None, None], total[None, None], np.zeros(1))[0]
+                moves[1] = -semidefinite_solve(guess, g, downhill=True)
+                if len(state.pairs.moves):
+                    moves[2] = -state.pairs.solve(g)
+        lengths = norms(moves * np.sqrt(state.unit))
+        cut = lengths > state.longest
+        moves[cut] *= (state.longest[cut] / lengths[cut])[:, None]
+        prediction = gradients + matvec(models.B, np.broadcast_to(moves[0], (m, d)))
+        prediction = prediction - prediction.mean(axis=0) - ahead / m
+        return state._replace(
+            H=H,
+            trials=moves,
+            ahead=np.full(d, np.nan) if cut[0] and self.penalty is not None else ahead,
+            gain=abs(gain),
+            prediction=np.where(models.heard[:, None], prediction, 0.0),
+            unlike=unlike,
+        )
+
+    def _overview(self, x: Array) -> Dialogue[tuple[Array, Answer, tuple[str, ...]]]:
+        """Where to start, the first answer there, and what the user should know.
+
+        A start far away, where costs are steep, tells nothing about the curvature at the optimum:
+        if the objective is less at 0, the run starts there, for one more question. Where only some
+        clients are asked at a time, all are waited for: steps by the first few would go far.
+        """
+        question = Overview(x, origin=bool(x.any()))
+        gathered = Gathered.joined(None, (yield question))
+        for _ in range(20 * len(gathered.times)):
+            if gathered.ready:
+                break
+            gathered = Gathered.joined(gathered, (yield question))
+        answer = gathered.answer
+        here = answer.present
+        if not here.any():
+            raise InputError("no client answered the first question, however often it was asked")
+        notes: tuple[str, ...] = ()
+        if "value_at_0" in answer.parts:
+            at_zero = self._penalised(float(answer.parts["value_at_0"][here].sum()), 0.0 * x)
+            if not self._penalised(float(answer.parts["value"][here].sum()), x) <= at_zero:
+                x, answer, _ = yield from self._overview(0.0 * x)
+                notes = (BETTER,)
+        if not np.isfinite(answer.parts["diagonal"][answer.present]).all():
+            raise InputError(
+                "no step follows from the curvature at the start, which is not finite: "
+                "pass another x0"
+            )
+        return x, answer, notes
+
+    def _unit(self, D: Array, gain: Array) -> Array:
+        """The units of curvature, (d,), from diagonals of Hessians, (k, d), and what these explain.
+
+        They are those of the columns if clients agree on them: most of the variance is common.
+        """
+        d = D.shape[1]
+        logs = np.log(np.maximum(D, TINY**2 * D.mean(axis=1, keepdims=True) + 1e-300))
+        common = np.var(logs.mean(axis=0)) > 0.5 * np.var(logs, axis=1).mean()
+        pooled = D.sum(axis=0)
+        if not (common and np.median(gain) > self.scaled):
+            return np.ones(d)
+        unit: Array = np.where(pooled > 0, pooled, pooled.mean()) / pooled.mean()
+        return unit
+
+    def _penalised(self, value: float, x: Array) -> float:
+        return value if self.penalty is None else value + self.penalty.value(x)
+
+
+def bfgs(B: Array, S: Array, Y: Array, noise: Array, least: float = 1e-10) -> Array:
+    """B + yyᵀ/sᵀy - Bs(Bs)ᵀ/sᵀBs for every client and one pair after the other.
+
+    A pair without curvature, sᵀy ≤ least·‖s‖‖y‖, is skipped, and so is one that drowns in the
+    rounding of the gradients that y is a difference of.
+
+    Parameters
+    ----------
+    B : (m, d, d) array
+    S, Y : (m, k, d) arrays
+        The pairs, in their order.
+    noise : (m,) array
+        The rounding of Y.
+    least : float
+    """
+    m, k, d = S.shape
+    # All of B is read twice and written once: the pairs before a pair are known by their vectors.
+    products = np.matmul(S, B)
+    rows = np.zeros((m, 2 * k, d))
+    weights = np.zeros((m, 2 * k))
+    for i in range(k):
+        s, y = S[:, i], Y[:, i]
+        earlier = rows[:, : 2 * i]
+        Bs = products[:, i] + matvec(
+            np.swapaxes(earlier, 1, 2), weights[:, : 2 * i] * matvec(earlier, s)
+        )
+        sy, sBs = dots(s, y), dots(s, Bs)
+        usable = (sy > least * norms(s) * norms(y)) & (norms(y) > noise) & (sBs > 0)
+        rows[:, 2 * i] = y
+        rows[:, 2 * i + 1] = Bs
+        weights[:, 2 * i] = np.where(usable, 1.0 / np.where(usable, sy, 1.0), 0.0)
+        weights[:, 2 * i + 1] = np.where(usable, -1.0 / np.where(usable, sBs, 1.0), 0.0)
+    learnt: Array = np.matmul(np.swapaxes(weights[:, :, None] * rows, 1, 2), rows)
+    learnt += B
+    return learnt
