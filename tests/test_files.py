@@ -8,7 +8,7 @@ import gzip
 import io
 import random
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -230,6 +230,78 @@ def test_a_row_with_a_value_too_many_is_not_taken_for_one_with_a_name(
 ) -> None:
     with pytest.raises(InputError, match="values"):
         texts(table(tmp_path / "x.csv", content))
+
+
+@pytest.mark.parametrize("before", [1, 5_000, 400_000])
+def test_a_short_line_and_a_long_one_do_not_make_up_for_each_other(
+    tmp_path: Path, before: int
+) -> None:
+    content = "a,b\n" + "1,2\n" * before + "1\n1,2,3\n" + "1,2\n" * 5_000
+    with pytest.raises(InputError, match=f"line {before + 2}: it has more or fewer values"):
+        table(tmp_path / "x.csv", content).columns()
+
+
+@pytest.mark.parametrize("before", [1, 5_000, 400_000])
+def test_a_value_that_is_no_number_is_named_with_its_row(tmp_path: Path, before: int) -> None:
+    found = table(tmp_path / "x.csv", "a,b\n" + "1,2\n" * before + "x,2\n")
+    with pytest.raises(InputError, match=f"column 'a', row {before + 1}: 'x' is no number"):
+        found.take({"a": "number"})
+
+
+def test_a_block_may_end_between_the_two_marks_of_a_line_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows_of = delimited.rows_of
+    for size in range(1, 12):
+        monkeypatch.setattr(delimited, "rows_of", partial(rows_of, size=size))
+        monkeypatch.setattr(DelimitedTable._names, "__defaults__", (0,))  # nothing read ahead
+        found = table(tmp_path / "x.csv", 'a\r\n1\r\n2\r\n"3"\r\n4\r\n5\r\n')
+        assert texts(found) == {"a": ["1", "2", "3", "4", "5"]}, size
+
+
+def test_a_quote_that_is_not_closed_is_named_with_the_line_where_it_opens(tmp_path: Path) -> None:
+    for before in (0, 1, 5_000):
+        content = "a,b\n" + "1,2\n" * before + '1,"x\n3,4\n'
+        with pytest.raises(InputError, match=f"line {before + 2}: a quote is not closed"):
+            table(tmp_path / "x.csv", content).columns()
+
+
+@pytest.mark.parametrize("odd", ["1_000", "NAN", "-nan", "٣", "1e5_0", "0x1p3"])
+def test_what_python_takes_for_a_number_and_nobody_else_does_is_text(
+    tmp_path: Path, odd: str
+) -> None:
+    content = "a\n" + "".join(f"{i}.5\n" for i in range(50)) + f"{odd}\n"
+    found = table(tmp_path / "x.csv", content)
+    fit = found.columns()["a"]
+    assert fit is not None
+    assert (fit.decimal, fit.text) == ("most", "some")
+    with pytest.raises(InputError, match=f"row 51: '{odd}' is no number"):
+        found.take({"a": "number"})
+
+
+@pytest.mark.parametrize("distinct", [True, False])
+def test_whole_numbers_are_counted_however_they_are_written(tmp_path: Path, distinct: bool) -> None:
+    for whole, share in ((["1.0", "1e3", "007"], "all"), (["2.5", "1e-3"], "none")):
+        cells = [f"{i}{cell}" if distinct else cell for i in range(1, 40) for cell in whole]
+        fit = table(tmp_path / "x.csv", "\n".join(["a", *cells])).columns()["a"]
+        assert fit is not None
+        assert (fit.integer, fit.decimal) == (share, "all")
+
+
+def test_a_file_that_has_been_rewritten_is_read_again(tmp_path: Path) -> None:
+    writers: dict[str, Callable[[Path, int], object]] = {
+        "x.csv": lambda path, x: path.write_text(f"a,b\n{x},1\n"),
+        "x.jsonl": lambda path, x: path.write_text(f'{{"a": {x}, "b": 1}}\n'),
+        "x.parquet": lambda path, x: duckdb.sql(f"select {x} a, 1 b").write_parquet(str(path)),
+        "x.xlsx": lambda path, x: sheet(path, [["a", "b"], [x, 1]], {}),
+    }
+    for name, write in writers.items():
+        path = tmp_path / name
+        write(path, 1)
+        [source] = sources(path)
+        source.columns()
+        write(path, 22)
+        assert source.read({"a": "number"})["a"].tolist() == [22.0], name
 
 
 WORDS = [

@@ -494,6 +494,26 @@ def test_a_toml_file_that_names_no_clients_rightly_is_refused(
     assert sorted(each.name for each in tmp_path.iterdir()) == ["c.toml"]
 
 
+@pytest.mark.parametrize(
+    ("content", "options", "part"),
+    [
+        ("a,b\n1,2\n3\n", "auto_detect=false, columns={'a': 'INT', 'b': 'INT'}", "more or fewer"),
+        ("a,b\n1,2\nsecret,4\n", "columns={'a': 'INT', 'b': 'INT'}", "give read_csv its format"),
+    ],
+)
+def test_a_line_that_a_query_cannot_read_is_named_without_its_values(
+    tmp_path: Path, content: str, options: str, part: str
+) -> None:
+    (tmp_path / "x.csv").write_text(content)
+    toml = tmp_path / "c.toml"
+    toml.write_text(f"[clients.a]\nquery = \"from read_csv('x.csv', header=true, {options})\"\n")
+    [source] = sources(toml)
+    refused(lambda: source.read({"a": "number"}), toml, "line 3: ", part)
+    with pytest.raises(InputError) as caught:
+        source.read({"a": "number"})
+    assert "secret" not in str(caught.value)
+
+
 def test_a_group_column_splits_one_file_into_clients_and_reads_it_once(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("site,v\n10,1\n9,2\n10,3\n" + "02,4\n")

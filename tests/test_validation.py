@@ -79,7 +79,6 @@ LIES: list[tuple[str, Callable[[Reply], Reply], str]] = [
         "levels that are not of their column's type",
     ),
     ("describe", of_description(orders={"age": True}), "levels of other columns"),
-    ("describe", of_description(sums={"age": (1, 1.0)}), "sums of other columns"),
     ("describe", of_description(kept=-1), "negative counts"),
     (
         "describe",

@@ -230,7 +230,7 @@ def rows_of(where: str, file: IO[str], header: Header, size: int = 1 << 20) -> I
             yield block
             return
     # What was read may end within a line, even between the two marks of a line's end.
-    rest += file.read(1) + file.readline()
+    rest += file.readline()
     yield from _parsed(where, chain(StringIO(rest, newline=""), file), header, lines)
 
 
