@@ -277,3 +277,10 @@ def test_a_latency_that_is_none_is_refused() -> None:
         fs.Latency("normal")  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(fs.InputError, match="slow"):
         fs.Latency(slow={0: 0.0})
+
+
+@pytest.mark.parametrize("m", [1, 4])
+def test_the_objective_of_an_asynchronous_certificate_is_that_of_x(m: int) -> None:
+    p = problem("least-squares", [60, 40, 50, 80][:m], 3, ridge=1.0)
+    result = fs.solve(p, asynchronous=fs.Latency())
+    np.testing.assert_allclose(result.certificate.objective, p.objective(result.x), rtol=1e-12)

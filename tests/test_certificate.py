@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 from operator import mul
+from typing import Any
 
 import numpy as np
 import pytest
@@ -425,3 +426,29 @@ def test_the_nearest_subgradient_and_its_slack_are_below_the_penalty(
                 assert rise >= slope @ h + slack @ np.abs(h) - 1e-12
             # Towards v, no other subgradient is closer: v - slope is normal to the subdifferential.
             assert (v - slope) @ (slope - penalty.nearest_subgradient(x, -v)[0]) >= -1e-12
+
+
+def test_a_certificate_has_no_objective_of_an_earlier_x() -> None:
+    # one observation of two columns on different scales: the first proof finds no curvature
+    p = fs.Problem(fs.Huber(), [(np.array([[1e-6, 1e6]]), np.array([5.0]))])
+    result = fs.solve(p, fs.GIANT(), x0=np.array([1e6, -1e-6]), tol=1e-15)
+    objective = result.certificate.objective
+    assert np.isnan(objective) or np.isclose(objective, p.objective(result.x))
+
+
+def test_huber_without_curvature_is_not_called_converged_while_its_slope_goes_on() -> None:
+    # every residual is beyond the kink, and steps are short beside the large coordinate of x
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((40, 2)) * [1e-6, 1e6]
+    p = fs.Problem(fs.Huber(), [(A[:20], np.zeros(20)), (A[20:], np.zeros(20))])
+    with pytest.warns(fs.NotConverged):
+        result = fs.solve(p, fs.AGD(), x0=np.array([1e6, 1.0]), rounds=60)
+    assert not result.converged
+    assert p.objective(result.x) > 1e6
+
+
+@pytest.mark.parametrize("x", ["a", np.zeros(2), np.zeros((3, 1))], ids=repr)
+def test_a_point_of_another_shape_is_refused(x: Any) -> None:
+    p = problem("least-squares", [10, 10], 3)
+    with pytest.raises(fs.InputError, match="x must be 3 numbers"):
+        fs.certify(p.clients, x)

@@ -167,7 +167,7 @@ KINDS: list[tuple[Any, st.SearchStrategy[Any]]] = [
         Answer,
         st.builds(Answer, st.dictionaries(st.text(), arrays()), masks, arrays(), arrays()),
     ),
-    (ProofScalars, st.builds(ProofScalars, *[arrays(2)] * 9)),
+    (ProofScalars, st.builds(ProofScalars, *[arrays(2)] * 10)),
     (ADMMState, st.builds(ADMMState, arrays(), arrays(), numbers)),
     (Solver, solvers),
     (

@@ -98,6 +98,8 @@ def test_an_expression_that_is_not_convex_is_refused() -> None:
 def test_wrong_shapes_of_the_users_functions_are_named() -> None:
     with pytest.raises(fs.InputError, match=r"client 0: gradient must return shape \(2,\)"):
         fs.Problem(fs.CustomLoss(lambda x, data: 0.0, lambda x, data: np.zeros(3), 2), [None])
+    with pytest.raises(fs.InputError, match="client 0: gradient must return"):
+        fs.Problem(fs.CustomLoss(lambda x, data: 0.0, lambda x, data: data, 2), [["a", "b"]])
     bad = fs.CustomLoss(
         lambda x, data: 0.0, lambda x, data: np.zeros(2), 2, lambda x, data: np.eye(3)
     )

@@ -154,7 +154,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"formula": "score ~ age", "missing": "zero"}, "missing 'zero' is not known"),
     ({"formula": "score ~ age", "nonnegative": ["sex"]}, "there is no coefficient sex"),
     ({"formula": "score ~ age", "method": "magic"}, "method 'magic' is not known"),
-    ({"formula": "score ~ age", "l1": 1.0, "method": "lbfgs"}, "takes none"),
+    ({"formula": "score ~ age", "l1": 1.0, "method": "cg"}, "takes none"),
     ({"formula": "score ~ age", "target": "score"}, "give a formula such as"),
     ({}, "give a formula such as"),
     ({"target": "scor"}, "did you mean score?"),

@@ -1,5 +1,7 @@
 """Penalties and constraints: proxes against their definition, solutions against other software."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -212,3 +214,15 @@ def test_a_penalty_in_the_method_is_that_of_the_run() -> None:
 def test_a_penalty_of_other_coordinates_is_refused_before_the_run(wrong: fs.Penalty) -> None:
     with pytest.raises(fs.InputError, match="3 coordinates"):
         fs.solve(problem("least-squares", [30, 12], 3), penalty=wrong)
+
+
+def test_the_simplex_takes_points_beyond_which_its_total_is_rounding() -> None:
+    simplex = fs.Simplex(0.5)
+    np.testing.assert_array_equal(simplex.prox(np.array([1e20, -1e20, 0.0]), 1.0), [0.5, 0.0, 0.0])
+    np.testing.assert_array_equal(simplex.prox(np.array([1e20, 1e20]), 1.0), [0.25, 0.25])
+
+
+@pytest.mark.parametrize("groups", ["ab", None, [3], [[0.5]]], ids=repr)
+def test_groups_that_are_no_lists_of_whole_numbers_are_refused(groups: Any) -> None:
+    with pytest.raises(fs.InputError, match="groups hold coordinates"):
+        fs.GroupL1(1.0, groups)

@@ -1,5 +1,6 @@
 """QuasiNewton: few exchanges of vectors, nothing to tune, never far behind L-BFGS."""
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -317,6 +318,9 @@ def test_bad_settings_are_refused() -> None:
     for make in (
         lambda: fs.QuasiNewton(prior=0.0),
         lambda: fs.QuasiNewton(growth=-1.0),
+        lambda: fs.QuasiNewton(memory=0),
+        lambda: fs.QuasiNewton(sufficient=math.nan),
+        lambda: fs.LBFGS(sufficient=math.nan),
         lambda: fs.NewtonProx(0.0),
         lambda: fs.LBFGS(memory=0),
     ):

@@ -466,7 +466,7 @@ def test_a_client_adds_its_answers_to_no_sum_of_two_and_products_of_gradients_to
 
 def test_a_question_about_single_clients_is_refused_by_the_client_too() -> None:
     spy = Spy(frames())
-    with pytest.raises(RequestError, match="the question diagonal is about single clients"):
+    with pytest.raises(RequestError, match="the question overview is about single clients"):
         spy.cohort.answer(Request(Overview(np.zeros(2)), m=4, sums=True))
 
 

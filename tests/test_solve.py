@@ -462,3 +462,27 @@ def test_the_objective_is_known_nearly_from_gradients_alone() -> None:
         method = fs.QuasiNewton()
         state = fs.solve(p, method, tol=1e-12).state.inner
         assert method.smooth_value(state) == pytest.approx(p.objective(state.x), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *({"callbacks": wrong} for wrong in (3, None, [3], print)),
+        *({"state": wrong} for wrong in ("x", 3)),
+    ],
+    ids=repr,
+)
+def test_callbacks_and_states_of_another_kind_are_refused(
+    p: fs.Problem, settings: dict[str, Any]
+) -> None:
+    with pytest.raises(fs.InputError, match=next(iter(settings))):
+        fs.solve(p, **settings)
+
+
+def test_clients_that_do_not_say_how_many_they_are_are_refused() -> None:
+    class Nobody:
+        def ask(self, question: object) -> None:
+            """Answers nothing."""
+
+    with pytest.raises(fs.InputError, match="clients with m and ask"):
+        fs.solve(Nobody(), x0=np.zeros(2))  # type: ignore[arg-type]  # that is the mistake

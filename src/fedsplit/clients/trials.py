@@ -109,15 +109,20 @@ class Trials(CostQuestion):
 
     vectors = ("x", "second", "third", "prediction", "reference")
 
+    parts: ClassVar = {
+        "values": Part((3,), not_nan),
+        "gradients": Part((3, "d")),
+        "step": Part(("d",)),
+        "margin": Part((), anything),
+        "trace": Part((), nonnegative),
+    }
+
     def answer_parts(self) -> dict[str, Part]:
         k = 3 - (self.second is None) - (self.third is None)
-        parts = {
-            "values": Part((k,), not_nan),
-            "gradients": Part((k, "d")),
-            "step": Part(("d",)),
-            "margin": Part((), anything),
-        }
-        return parts if self.reference is not None else parts | {"trace": Part((), nonnegative)}
+        parts = {**self.parts, "values": Part((k,), not_nan), "gradients": Part((k, "d"))}
+        if self.reference is not None:
+            del parts["trace"]
+        return parts
 
     def answer(
         self,

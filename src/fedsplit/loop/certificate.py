@@ -15,7 +15,9 @@ from fedsplit.clients.oracle import Oracle, clients_of
 from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.clients.questions import Decrement, Gradient, Information, ProofScalars
 from fedsplit.clients.stacked import QUIET
+from fedsplit.device.backend import numbers
 from fedsplit.dialogue import BudgetSpent, Dialogue, converse
+from fedsplit.errors import InputError
 from fedsplit.methods.method import Evidence
 from fedsplit.penalties.penalty import Penalty
 
@@ -40,7 +42,8 @@ class Certificate:
     radius : float or None
         ‖x - x*‖ in the norm of ∇²F(x) is at most this; None if nothing can be proved.
     objective : float
-        F(x).
+        F(x); nan if it is not known. Asynchronously, where each client was last asked about a point
+        of its own, it is a lower bound.
     reason : str
         By what argument, or why there is none.
     hopeful : bool
@@ -139,10 +142,13 @@ def certify(
     A bounded constraint, or a penalty whose level the optimum cannot exceed, bounds the gap without
     curvature.
     """
-    instance("clients", clients, "the clients of a problem: pass problem.clients", "ask")
+    instance("clients", clients, "the clients of a problem: pass problem.clients", "m", "ask")
     known = clients_of(clients)
+    point = numbers(x)
+    if point is None or point.ndim != 1 or (known.d and len(point) != known.d):
+        raise InputError(f"x must be {known.d or 'd'} numbers, its shape is {np.shape(x)}")
     with np.errstate(**QUIET):
-        proof = converse(prove(to_host(x), penalty, subgradient), known.pooled())
+        proof = converse(prove(point, penalty, subgradient), known.pooled())
     return proof.about(known.rounded)
 
 
@@ -388,8 +394,9 @@ class Facts(NamedTuple):
                     "the Hessian of the sum is singular to rounding, and the gradient has a part "
                     "along its kernel: add a ridge"
                 )
-            # F may still fall along the kernel: standing still is then no sign of an optimum
-            return Bound(math.inf, reason, hopeful=affine)
+            # F still falls along the kernel: standing still is then no sign of an optimum, and
+            # Huber's Hessian may be regular where more residuals are small
+            return Bound(math.inf, reason, hopeful=outside > within.rounding * lengths)
         noise = 4.0 * EPS * lengths * math.sqrt(within.sum_of_inverse())
         # off the support, what h adds to ‖h‖ is bounded by the whole of H alone
         mu = within.least(in_range=True) if on.all() else ScaledHessian(H).least()
@@ -539,11 +546,9 @@ class ScaledHessian:
         return self.rank < len(self.sizes)
 
     def inverse_norm(self, g: Array) -> tuple[float, float]:
-        """√(gᵀH⁺g), and the length of what H⁺ leaves out, in these units; inf if nothing counts."""
-        if self.rank == 0:
-            return math.inf, math.inf
+        """√(gᵀH⁺g), inf if nothing counts, and the length of what H⁺ leaves out, in these units."""
         g = g / self.sizes
-        inside = float(np.sum((self._Q.T @ g) ** 2 / self._least))
+        inside = float(np.sum((self._Q.T @ g) ** 2 / self._least)) if self.rank else math.inf
         return math.sqrt(inside), float(np.linalg.norm(self._kernel.T @ g))
 
     def least(self, in_range: bool = False) -> float:

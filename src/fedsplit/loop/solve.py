@@ -127,16 +127,18 @@ def solve(
         exception has the ``direction`` along which F falls for ever, and the ``result`` so far.
     """
     oracle = problem.clients if isinstance(problem, Problem) else problem
-    instance("problem", oracle, "a Problem, or clients with m and ask", "ask")
+    instance("problem", oracle, "a Problem, or clients with m and ask", "m", "ask")
     clients = clients_of(oracle)
     rounded = clients.rounded if clients.on_device else ""
     if state is not None and not isinstance(state, RunState):
+        instance("state", state, "a result's state", "x")
         state = RunState(state, None, 0)  # a method's own state, of which nothing more is known
     if x0 is not None and state is not None:
         raise InputError("pass x0 or state, not both: a state has its own x")
     count("rounds", rounds)
     number("tol", tol, strict=False)
     count("seed", seed, least=0)
+    check_callbacks(callbacks)
     given = x0 if state is None else state.x
     d = clients.d or np.size(() if given is None else given)  # which not all clients say
     if not d:
@@ -323,6 +325,17 @@ def check_method(method: object) -> None:
         raise InputError(
             f"method must be a Method, not {type(method).__name__}: derive a method of your own "
             "from fs.Method"
+        )
+
+
+def check_callbacks(callbacks: object) -> None:
+    """Raise InputError unless it is a sequence of callables and keepers."""
+    known = isinstance(callbacks, Sequence) and all(
+        callable(each) or isinstance(each, Keeper) for each in callbacks
+    )
+    if not known:
+        raise InputError(
+            f"callbacks must be a list of functions of a row and a state, not {callbacks!r}"
         )
 
 

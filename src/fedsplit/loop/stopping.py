@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -236,8 +236,9 @@ class ProvedGap:
         """What is proved at the last state, and whether the tolerance is reached."""
         certificate = self.certificate
         here = state is self._proved
-        if certificate.gap is not None and not here:
-            certificate = MOVED
+        if not here:  # a reason why there is no proof may still hold, F(x) does not
+            moved = certificate.gap is not None
+            certificate = MOVED if moved else replace(certificate, objective=math.nan)
         if stopped_by == "residual" and not self._provable:
             return certificate, True
         return certificate, stopped_by == "method" or (here and certificate.within(self.tol))

@@ -138,7 +138,8 @@ class CustomTerms(Terms):
         if self.phi.curvature is None:
             return super().bounds()
         try:
-            ell, L = np.array([self.phi.curvature(data) for data in self.data], dtype=np.float64).T
+            stated = [self.phi.curvature(data) for data in self.data]
+            ell, L = np.array(stated, dtype=np.float64).reshape(self.k, 2).T
         except (TypeError, ValueError):
             raise InputError(
                 "curvature must return two numbers, ell and L, for each client"
@@ -185,9 +186,10 @@ class CustomTerms(Terms):
         return numbers
 
     def _gradient(self, j: int, x: Array) -> Array:
-        g: Array = np.asarray(self.phi.gradient(x, self.data[j]), dtype=np.float64)
-        if g.shape != (self.d,):
+        g: Array = np.asarray(self.phi.gradient(x, self.data[j]))
+        if g.shape != (self.d,) or g.dtype.kind not in "biuf":
             raise InputError(
-                f"client {j}: gradient must return shape ({self.d},), it returned {g.shape}"
+                f"client {j}: gradient must return shape ({self.d},) of numbers, "
+                f"it returned {g.shape} of {g.dtype}"
             )
-        return g
+        return g.astype(np.float64, copy=False)

@@ -166,9 +166,13 @@ class AsynchronousInformation(FedSplitInformation):
         # (e^t - 1)/t - 1, and e^(t/2) from the norm of B_j to that of e^(-t)B_j
         off = np.where(t < 1e-6, t, np.expm1(t) / np.where(t == 0.0, 1.0, t) - 1.0)
         drift = float(np.linalg.norm(np.exp(0.5 * t) * off * size))
+        # On the way from where f_j and its slope are known, the Hessian is at least e^(-s_j)B_j: a
+        # tangent alone may be far below f_j, even for a quadratic, which this has exactly.
+        way = x - arrivals.at
+        s = np.maximum(t, away(arrivals.at, models)[0])
+        curved = 0.5 * np.exp(-s) * dots(way, matvec(models.B, way))
         known = {
-            # f_j is above its tangents
-            "value": state.latest + dots(arrivals.slope, x - arrivals.at),
+            "value": state.latest + dots(arrivals.slope, way) + curved,
             "ell": arrivals.ell,
             "norm": models.norm,
             "floor": arrivals.floor,
@@ -200,7 +204,7 @@ class AsynchronousInformation(FedSplitInformation):
 
 
 def away(x: Array, models: Models) -> tuple[Array, Array]:
-    """t_j = c_j‖x - p_j‖, and ‖x - p_j‖ in the norm of B_j, each (m,)."""
+    """t_j = c_j‖x - p_j‖, and ‖x - p_j‖ in the norm of B_j, each (m,); x is (d,) or (m, d)."""
     way = x - models.p
     length = norms(way)
     # of a client that was not heard, c_j is not known

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.checks import count
+from fedsplit.checks import count, number
 from fedsplit.dialogue import Dialogue
 from fedsplit.methods.method import EPS, Method
 from fedsplit.methods.server_step import proximal_gradient
@@ -159,6 +159,8 @@ class LBFGS(Method[LBFGSState]):
 
     def __post_init__(self) -> None:
         count("LBFGS: memory", self.memory)
+        number("LBFGS: sufficient", self.sufficient)
+        number("LBFGS: precision", self.precision)
         check_penalty(self.penalty)
 
     def described(self) -> str:

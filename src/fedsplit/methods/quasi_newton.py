@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedsplit.arrays import Array, Mask, dots, length, matvec, norms
-from fedsplit.checks import number
+from fedsplit.checks import count, number
 from fedsplit.clients.question import Answer
 from fedsplit.clients.trials import TINY, Overview, Trials
 from fedsplit.dialogue import Dialogue
@@ -196,8 +196,11 @@ class QuasiNewton(Method[QuasiNewtonState]):
 
     def __post_init__(self) -> None:
         check_penalty(self.penalty)
-        for name in ("prior", "share", "growth"):
+        count("QuasiNewton: memory", self.memory)
+        for name in ("prior", "share", "growth", "floor", "bent", "sufficient"):
             number(f"QuasiNewton: {name}", getattr(self, name))
+        for name in ("largest", "scaled"):
+            number(f"QuasiNewton: {name}", getattr(self, name), strict=False)
 
     def described(self) -> str:
         return "quasi-Newton by vectors: clients send gradients and a local step"

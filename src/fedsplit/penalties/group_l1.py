@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -35,9 +36,12 @@ class GroupL1:
 
     def __post_init__(self) -> None:
         number("GroupL1: lam", self.lam, strict=False)
-        members = [i for group in self.groups for i in group]
-        empty = any(len(group) == 0 for group in self.groups)
-        if empty or len(set(members)) != len(members) or min(members, default=0) < 0:
+        try:
+            members = [index(i) for group in self.groups for i in group]
+            wrong = any(len(group) == 0 for group in self.groups)
+        except TypeError:  # not sequences, or not whole numbers
+            members, wrong = [], True
+        if wrong or len(set(members)) != len(members) or min(members, default=0) < 0:
             raise InputError(
                 "GroupL1: groups hold coordinates from 0 on, are not empty, and share none"
             )

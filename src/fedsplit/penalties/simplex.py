@@ -35,6 +35,8 @@ class Simplex:
     def prox(self, v: Array, t: float | Array) -> Array:
         # The projection is max(v - shift, 0); the shift follows from which coordinates stay
         # positive, the largest ones (Held, Wolfe and Crowder, 1974).
+        # It is the same for v + const: measured from the largest one, no v is too large for total.
+        v = v - np.max(v)
         falling = np.sort(v)[::-1]
         shifts = (np.cumsum(falling) - self.total) / np.arange(1, v.size + 1)
         shift = shifts[np.flatnonzero(falling > shifts)[-1]]
