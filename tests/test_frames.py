@@ -131,8 +131,8 @@ def test_without_narwhals_frames_of_pandas_and_arrow_are_taken(
     frame = pandas_frame()
     table = pa.Table.from_pandas(frame)
     monkeypatch.setitem(sys.modules, "narwhals", None)
-    assert as_pandas(frame) is frame
     assert list(in_pandas(table).columns) == list(frame.columns)
+    assert as_pandas(frame) is frame
     with pytest.raises(fs.InputError, match="data must be a file, a folder, a DataFrame"):
         fs.fit(3, "y ~ x")
 
