@@ -165,7 +165,9 @@ KINDS: list[tuple[Any, st.SearchStrategy[Any]]] = [
     (Calibration, st.builds(Calibration, arrays(), arrays(), arrays())),
     (
         Answer,
-        st.builds(Answer, st.dictionaries(st.text(), arrays()), masks, arrays(), arrays()),
+        st.builds(
+            Answer, st.dictionaries(st.text(), arrays()), masks, arrays(), arrays(), st.none()
+        ),
     ),
     (ProofScalars, st.builds(ProofScalars, *[arrays(2)] * 10)),
     (ADMMState, st.builds(ADMMState, arrays(), arrays(), numbers)),

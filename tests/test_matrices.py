@@ -75,7 +75,7 @@ def test_the_matrix_of_a_gaussian_model_is_told_with_the_moments_and_does_not_co
 
 @pytest.mark.parametrize("rules", [{"vectors": True}, {"strict": True}])
 def test_a_method_that_needs_more_matrices_is_refused_in_words(rules: dict[str, bool]) -> None:
-    with pytest.raises(InputError, match=r"client hospital.*: choose the method fedsplit"):
+    with pytest.raises(InputError, match=r"client hospital.*: choose the method quasi-newton"):
         fit(cohort((60, 45, 20), **rules), method="information")
 
 

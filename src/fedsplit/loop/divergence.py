@@ -11,7 +11,8 @@ class Divergence:
     """Looks for signs of divergence in every round.
 
     They are a residual of 10⁹ times the first one; one of 1000 times the smallest at an objective
-    above that of the start, in ten rounds in a row; and numbers that are not finite.
+    that is above that of the start and does not fall, in ten rounds in a row; and numbers that are
+    not finite.
 
     Parameters
     ----------
@@ -23,6 +24,7 @@ class Divergence:
         self._start = start
         self._first = math.nan
         self._smallest = math.inf
+        self._before = math.nan  # the objective of the round before
         self._uphill = 0
 
     def sign(self, z: Array, residual: float, objective: float, value: float | None) -> str:
@@ -50,6 +52,9 @@ class Divergence:
                 return f"the residual grew to {residual:.1e}"
             self._smallest = min(self._smallest, max(residual, 1e-9 * self._first))
             uphill = objective > self._start and residual > 1e3 * self._smallest
+            # steps that were cut short and grow again while F falls lead back from where it rose
+            uphill = uphill and not objective < self._before
+            self._before = objective
             self._uphill = self._uphill + 1 if uphill else 0
             if self._uphill == 10:
                 return f"the objective grew to {objective:.1e}"

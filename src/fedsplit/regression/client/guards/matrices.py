@@ -155,7 +155,7 @@ class MatrixGuard:
         """Raise RequestError if this question asks for a matrix too many; repetitions are free."""
         if question.brings_matrices and self.findings:
             raise RequestError(
-                f"{self.findings[0].one}: choose the method fedsplit, and leave out firth"
+                f"{self.findings[0].one}: choose the method quasi-newton, and leave out firth"
             )
         if digest in self._ledger:
             return
@@ -163,7 +163,7 @@ class MatrixGuard:
         if told + question.matrices > self._most:
             raise RequestError(
                 f"client {self._name} has told {told} matrices of its rows, and its rules allow "
-                "no more: choose the method fedsplit, fewer columns, or fewer values of lambda"
+                "no more: choose the method quasi-newton, fewer columns, or fewer values of lambda"
             )
         self._ledger.add(digest, question.matrices)
 
