@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedsplit.arrays import EPS, Array, Mask, to_host
+from fedsplit.arrays import EPS, Array, Mask
 from fedsplit.checks import instance
 from fedsplit.clients.effects import Pooled
 from fedsplit.clients.oracle import Oracle, clients_of
