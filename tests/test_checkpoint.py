@@ -24,6 +24,7 @@ from fedsplit.local.solver import Start
 from fedsplit.methods.method import Method
 from fedsplit.penalties.coordinatewise import L1
 from fedsplit.remote.checkpoint import ANSWERS, HEADER
+from fedsplit.remote.cohort import same_data
 from fedsplit.remote.log import HEAD
 from hospitals import people
 from problems import clients, problem
@@ -760,3 +761,12 @@ def test_a_run_that_is_killed_fifty_times_loses_no_more_than_an_interval_each_ti
     assert figures["same bits"], figures
     assert figures["most lost"] <= every, figures
     assert figures["at work"] >= 25, figures
+
+
+def test_a_client_that_forgot_its_last_model_is_known_by_its_gradient_at_x() -> None:
+    slope = np.array([[3.0, -1.0]])
+    before = fs.Answer.of(point=np.zeros((1, 2)), slope=slope)
+    forgot = fs.Answer.of(point=np.ones((1, 2)), slope=slope * (1 + 1e-12))
+    changed = fs.Answer.of(point=np.zeros((1, 2)), slope=slope + [[0.0, 1e-3]])
+    assert same_data(before, forgot)
+    assert not same_data(before, changed)

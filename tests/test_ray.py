@@ -234,7 +234,7 @@ def kill(pid: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "method", "rounds"),
-    [("arrays", fs.FedSplitInformation(), (1, 2)), ("files", fs.QuasiNewton(), (3, 6))],
+    [("arrays", fs.FedSplitInformation(), (1, 2)), ("files", fs.QuasiNewton(), (2, 3))],
     ids=["arrays, information", "files, vectors"],
 )
 def test_a_run_whose_worker_is_killed_goes_on_to_the_same_bits(

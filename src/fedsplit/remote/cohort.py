@@ -72,7 +72,12 @@ def _some(clients: Clients, question: CostQuestion, places: NDArray[np.intp]) ->
 def same_data(before: Any, after: Any) -> bool:
     """Whether two answers to one question come from the same data, up to rounding."""
     if isinstance(before, Answer):
-        return same_data(before.parts, after.parts)  # its time and work may be others
+        # Its time and work may be others. In secure sums a local model is about a point that
+        # depends on what the client remembers, and one that was restarted remembers nothing: the
+        # gradient at x itself shows the data.
+        if "slope" in before.parts and "slope" in after.parts:
+            return same_data(before.parts["slope"], after.parts["slope"])
+        return same_data(before.parts, after.parts)
     if isinstance(before, Mapping):
         return before.keys() == after.keys() and all(
             same_data(value, after[name]) for name, value in before.items()
