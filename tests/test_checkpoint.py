@@ -767,6 +767,6 @@ def test_a_client_that_forgot_its_last_model_is_known_by_its_gradient_at_x() -> 
     slope = np.array([[3.0, -1.0]])
     before = fs.Answer.of(point=np.zeros((1, 2)), slope=slope)
     forgot = fs.Answer.of(point=np.ones((1, 2)), slope=slope * (1 + 1e-12))
-    changed = fs.Answer.of(point=np.zeros((1, 2)), slope=slope + [[0.0, 1e-3]])
+    changed = fs.Answer.of(point=np.zeros((1, 2)), slope=slope + np.array([0.0, 1e-3]))
     assert same_data(before, forgot)
     assert not same_data(before, changed)
