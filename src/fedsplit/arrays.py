@@ -290,7 +290,7 @@ class DeviceFactors:
         self._C = M / self.sizes[:, :, None] / self.sizes[:, None, :]
 
     def inverted(self) -> DeviceFactors:
-        """The same, which is as good for many systems."""
+        """These factors: on a device, inverses would save nothing."""
         return self
 
     def solve(self, G: AnyArray) -> AnyArray:
@@ -368,7 +368,7 @@ class Factors:
         self._C = C if d <= small else None
 
     def inverted(self) -> Factors:
-        """The same, with inverses: for matrices that many systems are solved with."""
+        """These factors with their inverses, for many systems with the same matrices."""
         if self._may_be_inverted and self._inverse is None:
             self._inverse = self._inverses() / self.sizes[:, :, None]
             self._inverse /= self.sizes[:, None, :]

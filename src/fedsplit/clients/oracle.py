@@ -143,11 +143,11 @@ class Clients:
         return self
 
     def answering_to_host(self) -> Clients:
-        """The same clients, with answers in arrays of this process."""
+        """These clients, with their answers in NumPy arrays."""
         return self
 
     def insistent(self) -> Clients:
-        """The same clients, asked until every one of them has answered."""
+        """These clients, each asked again until it has answered."""
         return self
 
     def without(self, names: Sequence[str]) -> Clients:

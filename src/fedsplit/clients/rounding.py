@@ -35,7 +35,7 @@ def all_positive(margin: Array) -> Array:
     """1 where a margin is positive, -1 where it is not, nan where there is none."""
     xp = namespace(margin)
     sign: Array = xp.where(margin > 0, 1.0, -xp.ones_like(margin))
-    return xp.where(xp.isnan(margin), margin, sign)  # type: ignore[no-any-return]
+    return xp.where(xp.isnan(margin), margin, sign)  # type: ignore[no-any-return]  # xp is Any
 
 
 def separated(at: Evaluation) -> Array:

@@ -98,7 +98,7 @@ class LinearLoss(RowLoss):
 
     def room(self, eta: Array, b: Array) -> Array:
         """How far η can move before φ'' changes: 0 unless φ is quadratic around η."""
-        return namespace(eta).zeros_like(eta)  # type: ignore[no-any-return]
+        return namespace(eta).zeros_like(eta)  # type: ignore[no-any-return]  # xp is Any
 
     def floor(self, b: Array) -> Array:
         """A lower bound on φ(·, b); -inf if none is known."""

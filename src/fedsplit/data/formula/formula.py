@@ -96,11 +96,6 @@ class Formula:
         }
 
     @property
-    def offset_columns(self) -> set[str]:
-        """The columns inside ``offset()``."""
-        return {name for factor in self._sides.offsets for name in factor.columns}
-
-    @property
     def has_offset(self) -> bool:
         """Whether a term is ``offset()``."""
         return bool(self._sides.offsets)
