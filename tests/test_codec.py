@@ -21,7 +21,7 @@ from fedsplit.clients.questions import ProofScalars, Prox
 from fedsplit.data.types import Fit, Share, Type
 from fedsplit.errors import InputError
 from fedsplit.local.gradient import GradientProx
-from fedsplit.local.newton import ExactProx, NewtonProx
+from fedsplit.local.newton import ExactProx
 from fedsplit.local.solver import ProxSolver
 from fedsplit.methods.admm import ADMMState
 from fedsplit.regression.client.description import ColumnRequest, Description
@@ -32,7 +32,7 @@ from fedsplit.remote.codec import LARGEST_HEADER, decode, encode
 from fedsplit.sites.service import ALLOWED
 
 Level = str | bool | int | float
-Solver = NewtonProx | ExactProx | GradientProx
+Solver = ExactProx | GradientProx
 Nested = Mapping[
     Level,
     Sequence[tuple[int, float | None] | Array | Mapping[str, Solver]] | Literal["none", 3] | None,
@@ -101,10 +101,8 @@ steps = (
     st.sampled_from(["client", "paper", "backtracking"]) | st.floats(1e-9, 1e9) | st.integers(1, 9)
 )
 starts = st.sampled_from(["broadcast", "iterate", "argument"])
-solvers = (
-    st.builds(NewtonProx, st.floats(1e-9, 1e9))
-    | st.just(ExactProx())
-    | st.builds(GradientProx, st.integers(1, 99), starts, steps, st.none() | st.floats(1e-9, 1e9))
+solvers = st.just(ExactProx()) | st.builds(
+    GradientProx, st.integers(1, 99), starts, steps, st.none() | st.floats(1e-9, 1e9)
 )
 KINDS: list[tuple[Any, st.SearchStrategy[Any]]] = [
     (
@@ -395,7 +393,7 @@ def test_what_is_not_expected_is_refused_with_its_place(kind: Any, value: Any, w
     assert len(str(caught.value)) < 200
 
 
-newton = record("NewtonProx", ratio=-1.0)
+no_steps = record("GradientProx", steps=0)
 FORGED: list[tuple[Any, bytes, str]] = [
     (int, b"", "expected fsp2"),
     (int, b"fsp2", "expected fsp2"),
@@ -463,23 +461,23 @@ FORGED: list[tuple[Any, bytes, str]] = [
     (Mask, written(shaped(3, 1), b"\1"), "expected bool of shape [1]"),
     (
         Solver,
-        written(record("NewtonProx", radius=1.0)),
+        written(record("GradientProx", radius=1.0)),
         "message: object contains unknown field `radius`",
     ),
     (
         Solver,
-        written(record("NewtonProx", ratio="1")),
-        "message.ratio: expected `int | float`, got `str`",
+        written(record("GradientProx", curvature="1")),
+        "message.curvature: expected `int | float | null`, got `str`",
     ),
     (
         Solver,
-        written(newton),
-        "message: NewtonProx: ratio must be a finite number above 0, not -1.0",
+        written(no_steps),
+        "message: GradientProx: steps must be a whole number of at least 1, not 0",
     ),
     (
         list[Solver],
-        written([newton]),
-        "message[0]: NewtonProx: ratio must be a finite number above 0, not -1.0",
+        written([no_steps]),
+        "message[0]: GradientProx: steps must be a whole number of at least 1, not 0",
     ),
     (Solver, written(["ExactProx", []]), "message: expected `object`, got `array`"),
     (Solver, written({}), "message: object missing required field `class`"),
@@ -556,7 +554,7 @@ def test_a_union_whose_members_look_alike_is_a_mistake_of_the_program(kind: Any)
 
 packed = st.recursive(
     levels
-    | st.sampled_from([None, "class", "given", "Made", "NewtonProx", "ratio"])
+    | st.sampled_from([None, "class", "given", "Made", "GradientProx", "steps"])
     | st.binary(max_size=9)
     | st.builds(Ext, st.integers(-1, 4), st.binary(max_size=17)),
     lambda each: lists(each) | mappings(words | wholes | st.just("class"), each),

@@ -184,7 +184,7 @@ def test_the_users_own_scalar_function_gives_the_bits_of_the_loss_that_has_it(
         lambda p: p.clients.ask(Information(x)).rows,
         lambda p: p.clients.ask(Curvature()).rows,
         lambda p: p.clients.ask(Overview(x)).rows,
-        lambda p: p.clients.ask(Prox(x, 0.7, x, fs.NewtonProx())).rows,
+        lambda p: p.clients.ask(Prox(x, 0.7, x, fs.ExactProx())).rows,
         lambda p: p.clients.ask(Prox(x, 0.7, x, fs.GradientProx(3))).rows,
         lambda p: p.solution(),
         lambda p: fs.solve(p, rounds=30, tol=0).x,

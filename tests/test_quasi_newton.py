@@ -321,7 +321,6 @@ def test_bad_settings_are_refused() -> None:
         lambda: fs.QuasiNewton(memory=0),
         lambda: fs.QuasiNewton(sufficient=math.nan),
         lambda: fs.LBFGS(sufficient=math.nan),
-        lambda: fs.NewtonProx(0.0),
         lambda: fs.LBFGS(memory=0),
     ):
         with pytest.raises(fs.InputError):

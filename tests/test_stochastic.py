@@ -283,7 +283,7 @@ def test_mistakes_with_minibatches_are_explained() -> None:
         (BatchCurvature(5, None), "not about minibatches"),
         (
             Prox(np.zeros(3), 1.0, None, StochasticProx(10, 5)),
-            "a prox by ExactProx.. or NewtonProx.. alone",
+            "a prox by ExactProx.. alone",
         ),
     ],
 )

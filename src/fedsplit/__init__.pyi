@@ -27,7 +27,6 @@ from fedsplit.estimators import FedRidge as FedRidge
 from fedsplit.local.cvxpy_prox import CvxpyProx as CvxpyProx
 from fedsplit.local.gradient import GradientProx as GradientProx
 from fedsplit.local.newton import ExactProx as ExactProx
-from fedsplit.local.newton import NewtonProx as NewtonProx
 from fedsplit.loop.certificate import Certificate as Certificate
 from fedsplit.loop.certificate import certify as certify
 from fedsplit.loop.result import Diverged as Diverged

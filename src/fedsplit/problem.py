@@ -11,7 +11,7 @@ from typing import Self, cast
 
 import numpy as np
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, Factors
 from fedsplit.checks import count, instance
 from fedsplit.clients.questions import Gradient, Value
 from fedsplit.clients.stacked import QUIET, StackedClients
@@ -22,7 +22,6 @@ from fedsplit.device.clients import DeviceClients
 from fedsplit.device.placing import StackedRows, belongs_on_device, place
 from fedsplit.errors import InputError, NoMinimiser
 from fedsplit.losses.logistic import Logistic
-from fedsplit.losses.sparse import SparseDesign
 from fedsplit.losses.systems import conjugate_gradients
 from fedsplit.losses.terms import Block, Loss
 from fedsplit.threads import one_blas_thread
@@ -31,7 +30,7 @@ NEWTON_STEPS = 100
 """The most Newton steps of ``Problem.solution``: an objective that still falls has no minimum."""
 
 MOST_COORDINATES = 2000
-"""Of sparse rows whose pooled Hessian is still decomposed in ``Problem.solution``: with more it
+"""The most coordinates for which ``Problem.solution`` factorises the pooled Hessian: with more it
 takes minutes."""
 
 NO_MINIMISER = (
@@ -215,19 +214,37 @@ class Problem:
         NoMinimiser
             If F still falls after many steps, as for separable classes without a ridge.
         """
+        x: Array = np.zeros(self.d)
+        F = self.objective(x)
+        first = np.linalg.norm(self.gradient(x))
+        idle = 0  # how many steps in a row have not lowered F beyond rounding
         with one_blas_thread(), np.errstate(**QUIET):
-            if self._too_wide():
-                return self._newton_by_products()
-            return self._newton()
+            for _ in range(NEWTON_STEPS):
+                g = self.gradient(x)
+                step, solved = self._newton_step(x, g)
+                size = np.linalg.norm(g)
+                # without curvature along part of its gradient: down as far as F falls
+                flat = size > 1e-8 * first and not solved
+                before = F
+                x, F = self._line_search(x, F, g / size if flat else step, grow=flat)
+                idle = idle + 1 if before - F <= 1e-12 * abs(before) else 0
+                if idle == 3:  # F is flat to rounding, and Newton's last steps double the digits
+                    return x
+        raise NoMinimiser(NO_MINIMISER)
 
-    def _too_wide(self) -> bool:
-        """Whether the pooled Hessian is too large, or takes too long to decompose."""
-        wide = self.d > MOST_COORDINATES
-        return any(
-            block.terms.large
-            or (wide and isinstance(getattr(block.terms, "design", None), SparseDesign))
-            for block in self.blocks
-        )
+    def _newton_step(self, x: Array, g: Array) -> tuple[Array, bool]:
+        """A solution of ∇²F(x)·step = g, and whether there is one: ∇²F may be singular."""
+        if self.d > MOST_COORDINATES or any(block.terms.large for block in self.blocks):
+            times, diagonal = self._together.pooled_products(x)
+            step = conjugate_gradients(times, g[None], diagonal[None], 1e-8)
+            left = g - times(step)[0]
+        else:
+            H = self._together.pooled_information(x)
+            diagonal = np.diag(H)
+            step = Factors(H[None]).solve(g[None])
+            left = g - H @ step[0]
+        unit = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))  # bad scaling does no harm
+        return step[0], bool(np.linalg.norm(left / unit) <= 1e-3 * np.linalg.norm(g / unit))
 
     @property
     def _together(self) -> StackedClients:
@@ -239,61 +256,6 @@ class Problem:
     def _stacked(self, blocks: list[Block]) -> StackedClients:
         """The clients in these blocks, each with λ/m."""
         return StackedClients(self.d, blocks, np.broadcast_to(self.ridge / self.m, (self.d,)))
-
-    def _newton(self) -> Array:
-        """Newton's method to rounding. No test has units, so that bad scaling does no harm."""
-        x: Array = np.zeros(self.d)
-        F = self.objective(x)
-        H0 = self._together.pooled_information(x)
-        first = np.linalg.norm(self.gradient(x))
-        scale = abs(F)
-        best = np.inf  # the least Newton decrement so far
-        idle = 0  # how many steps in a row have not lowered F beyond rounding
-        for _ in range(NEWTON_STEPS):
-            g = self.gradient(x)
-            H = self._together.pooled_information(x)
-            size = np.linalg.norm(g)
-            if size == 0:
-                return x
-            step, complete = _newton_step(H, g)
-            if size > 1e-8 * first and not complete:
-                # F has no curvature along part of its gradient: go down as far as F falls
-                x, F = self._line_search(x, F, g / size, grow=True)
-                continue
-            decrement = float(g @ step)
-            short = step @ H0 @ step <= 1e-12 * (x @ H0 @ x + scale)
-            if decrement <= 1e-12 * scale and short and decrement >= 0.25 * best:
-                return x
-            best = min(best, decrement)
-            before = F
-            x, F = self._line_search(x, F, step)
-            if before - 1e-12 * abs(before) < F:
-                idle += 1
-            else:
-                idle = 0
-            if idle == 5:  # rounding keeps an ill-conditioned problem from the test above
-                return x
-        raise NoMinimiser(NO_MINIMISER)
-
-    def _newton_by_products(self) -> Array:
-        """The same where Hessians are too large: steps by conjugate gradients."""
-        x: Array = np.zeros(self.d)
-        F = self.objective(x)
-        first = np.linalg.norm(self.gradient(x))
-        for _ in range(NEWTON_STEPS):
-            g = self.gradient(x)
-            size = np.linalg.norm(g)
-            if size == 0:
-                return x
-            times, diagonal = self._together.pooled_products(x)
-            diagonal = np.where(diagonal > 0, diagonal, 1.0)
-            tolerance = max(1e-8, min(0.1, float(size / first)))
-            step = conjugate_gradients(times, diagonal, g, tolerance)
-            decrement = float(g @ step)
-            x, F = self._line_search(x, F, step)
-            if decrement <= 1e-16 * abs(F):
-                return x
-        raise NoMinimiser(NO_MINIMISER)
 
     def _line_search(
         self, x: Array, F: float, step: Array, grow: bool = False
@@ -335,17 +297,3 @@ def _check_ridge(ridge: float | Sequence[float] | Array) -> Array:
     if not (np.isfinite(values).all() and (values >= 0).all()):
         raise InputError(f"ridge must be finite and not below zero, not {ridge!r}")
     return values
-
-
-def _newton_step(H: Array, g: Array) -> tuple[Array, bool]:
-    """A solution of H step = g, and whether there is one: H, (d, d), may be singular."""
-    # scaled to a unit diagonal, so that bad scaling is not taken for singularity
-    scale = np.sqrt(np.diag(H))
-    scale = np.where(scale > 0, scale, 1.0)
-    eigenvalues, Q = np.linalg.eigh(H / scale / scale[:, None])
-    kept = eigenvalues > H.shape[0] * np.finfo(np.float64).eps * max(eigenvalues[-1], 0.0)
-    coordinates = Q.T @ (g / scale)
-    solved = np.where(kept, coordinates / np.where(kept, eigenvalues, 1.0), 0.0)
-    step: Array = (Q @ solved) / scale
-    dropped = np.linalg.norm(coordinates[~kept])
-    return step, bool(dropped <= 1e-3 * np.linalg.norm(coordinates))

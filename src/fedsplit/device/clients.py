@@ -23,7 +23,7 @@ from fedsplit.device.pooled import PooledTerms
 from fedsplit.device.rows import DeviceRows
 from fedsplit.errors import InputError
 from fedsplit.local.gradient import GradientProx
-from fedsplit.local.newton import ExactProx, NewtonProx
+from fedsplit.local.newton import ExactProx
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.losses.terms import Block
@@ -188,7 +188,7 @@ class DeviceClients(Clients):
 
 def _check_solver(solver: object) -> None:
     """Raise InputError unless a local solver is written over the array API."""
-    if not isinstance(solver, ExactProx | NewtonProx | GradientProx):
+    if not isinstance(solver, ExactProx | GradientProx):
         raise InputError(
-            f"{type(solver).__name__} has no device path: use ExactProx, NewtonProx or GradientProx"
+            f"{type(solver).__name__} has no device path: use ExactProx or GradientProx"
         )

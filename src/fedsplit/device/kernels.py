@@ -23,7 +23,7 @@ from fedsplit.clients.questions import Descend, Prox, Reflection
 from fedsplit.device.backend import DeviceArray
 from fedsplit.device.rows import DeviceRows
 from fedsplit.local.gradient import GradientProx
-from fedsplit.local.newton import ExactProx, NewtonProx
+from fedsplit.local.newton import ExactProx
 from fedsplit.local.solver import ProxSolver
 
 VALUES, GRADIENT, NEWTON, QUADRATIC = range(4)
@@ -125,7 +125,7 @@ class Planner:
         if not isinstance(s, float):
             return None
         at = at._replace(s=s, r=1.0 + s * self.ridge)
-        if isinstance(solver, ExactProx | NewtonProx):
+        if isinstance(solver, ExactProx):
             kind = QUADRATIC if self.quadratic else NEWTON
             return at._replace(kind=kind, steps=self.newton_steps, work=(1, 1, 1))
         if isinstance(solver, GradientProx):

@@ -6,7 +6,7 @@ clients and answers with a ``Proximal``, see ``ProxSolver`` and ``StochasticSolv
 
 from fedsplit.local.gradient import GradientProx
 from fedsplit.local.line_search import Merit, backtrack
-from fedsplit.local.newton import ExactProx, NewtonProx
+from fedsplit.local.newton import ExactProx
 from fedsplit.local.solver import Proximal, ProxSolver, Start, StochasticSolver, bounded
 from fedsplit.losses.batches import Batch, Streams, independent
 from fedsplit.losses.costs import Costs, Evaluation
@@ -28,7 +28,6 @@ __all__ = [
 ]
 
 SOLVERS: dict[str, type[ProxSolver]] = {
-    "newton": NewtonProx,
     "exact": ExactProx,
     "gradient": GradientProx,
 }

@@ -1,7 +1,7 @@
 """The one Newton method of a client: argmin_u f_j(u) + ½‖u - v_j‖²_M, for all clients of a block.
 
-With M = I/s this is the paper's prox_{s f_j}(v_j), to rounding or to a share of the way; with a
-matrix M it is the same in the metric of clients' Hessians.
+With M = I/s this is the paper's prox_{s f_j}(v_j). With a matrix M it is the step of a client in
+the metric of the Hessians, for which a share of the way is enough.
 """
 
 from __future__ import annotations
@@ -18,13 +18,11 @@ from fedsplit.arrays import (
     Mask,
     Metric,
     dots,
-    is_matrix,
     matvec,
     metric_times,
     namespace,
     norms,
 )
-from fedsplit.checks import number
 from fedsplit.local.line_search import Merit, backtrack
 from fedsplit.local.solver import Proximal, Start, bounded
 from fedsplit.losses.costs import Costs, Evaluation
@@ -38,9 +36,8 @@ class LocalNewton:
     Parameters
     ----------
     ratio : float
-        Stop when what is left of the way is at most this share of the way from the start; 0 solves
-        to rounding. What is left is ‖∇h_j‖ in the norm of M⁻¹, which bounds it in that of M, or the
-        next Newton step where M is a matrix.
+        Stop when the next Newton step is at most this share of the way from the start, both in the
+        norm of ∇²f_j + M; 0 solves to rounding.
     tolerance : float
         ‖∇h_j‖ relative to the terms that it sums, at which rounding is reached: some hundred times
         the unit roundoff, as a gradient is a sum over many rows.
@@ -90,13 +87,11 @@ class LocalNewton:
             h = merit.value(at)
             G = merit.gradient(at)
             size = norms(G)
-        # a system need not be solved more accurately than the step that it gives
-        accuracy = max(1e-12, self.ratio)
         for _ in range(self.most_steps):
             if not xp.any(active):
                 break
             before = at
-            inverse = before.factor(M, accuracy)
+            inverse = before.factor(M)
             # whoever is done has a step of 0, so that the block stays in one piece
             step = xp.where(active[:, None], inverse.solve(G), 0.0)
             at, h, moved = backtrack(merit, at, h, step, dots(G, step))
@@ -129,13 +124,8 @@ class LocalNewton:
     ) -> Mask:
         """Whether what is left is a small share of the way from the start, (k,)."""
         way = at.X - start.X
-        travelled = dots(way, metric_times(merit.M, way))
-        if not is_matrix(merit.M):
-            near: Mask = dots(G, G / merit.M) <= self.ratio**2 * travelled
-            return near
-        # The next step by the inverse at hand says whether it is worth a new one; both lengths are
-        # in the Hessian that it was made of.
-        travelled += dots(way, matvec(before.hessian, way))
+        # the inverse at hand says whether a new one is worth its price
+        travelled = dots(way, metric_times(merit.M, way) + matvec(before.hessian, way))
         left = dots(G, inverse.solve(G))
         return np.asarray(left <= np.maximum(self.ratio**2 * travelled, 16 * EPS * np.abs(h)))
 
@@ -166,32 +156,6 @@ class LocalNewton:
         return at, hard | active
 
 
-def proximal(
-    costs: Costs, V: Array, s: float | Array, start: Array, newton: LocalNewton
-) -> Proximal:
-    """prox_{s f_j}(v_j) with its error: in closed form for quadratic costs, else by Newton.
-
-    From a distant start Newton's method needs many steps: clients to which v_j or 0 is better start
-    there.
-    """
-    M = 1.0 / s
-    closed = costs.minimiser(M, V)
-    if closed is not None:
-        U, error = closed
-        if error is not None:
-            return Proximal(U, error)
-        return bounded(V, s, costs.at(U))
-    at = costs.at(namespace(V).broadcast_to(start, V.shape))
-    centre = costs.at(V)
-    merit = Merit(V, M)
-    # h_j(v_j) is f_j(v_j); a comparison with nan is false, so that such a start is left
-    at = at.merged(centre, ~(merit.value(at) <= centre.value))
-    far: Mask = ~(merit.value(at) <= costs.value_at_origin + 0.5 * dots(V, M * V))
-    if namespace(V).any(far):
-        at = at.merged(costs.at(0.0 * V), far)
-    return bounded(V, s, newton.solve(at, V, M))
-
-
 @dataclass(frozen=True)
 class ExactProx:
     """prox_{s f_j}(v_j), exact to rounding.
@@ -203,36 +167,23 @@ class ExactProx:
 
     start: ClassVar[Start] = "broadcast"
     per_coordinate: ClassVar[bool] = True  # s may be (d,)
-    newton: ClassVar[LocalNewton] = LocalNewton()
 
     def solve(self, costs: Costs, V: Array, s: float | Array, start: Array) -> Proximal:
-        return proximal(costs, V, s, start, self.newton)
-
-
-@dataclass(frozen=True)
-class NewtonProx:
-    """prox_{s f_j}(v_j) to an accuracy relative to its distance from the server's x.
-
-    Newton steps from x until ‖∇h_j(u)‖ ≤ ratio·‖u - x‖, with h_j = s f_j + ½‖· - v_j‖², in the norm
-    of the step where each coordinate has its own. As the rounds converge, u goes to x and the error
-    to zero: little work per round, and no error floor. Quadratic costs are solved exactly.
-
-    Parameters
-    ----------
-    ratio : float
-        The relative accuracy.
-    """
-
-    ratio: float = 0.01
-
-    start: ClassVar[Start] = "broadcast"
-    per_coordinate: ClassVar[bool] = True  # s may be (d,)
-
-    def __post_init__(self) -> None:
-        number("NewtonProx: ratio", self.ratio)
-
-    def solve(self, costs: Costs, V: Array, s: float | Array, start: Array) -> Proximal:
-        return proximal(costs, V, s, start, LocalNewton(self.ratio))
+        M = 1.0 / s
+        closed = costs.minimiser(M, V)
+        if closed is not None:
+            U, error = closed
+            return bounded(V, s, costs.at(U)) if error is None else Proximal(U, error)
+        at = costs.at(namespace(V).broadcast_to(start, V.shape))
+        centre = costs.at(V)
+        merit = Merit(V, M)
+        # From a distant start Newton's method needs many steps: clients to which v_j or 0 is better
+        # start there. h_j(v_j) is f_j(v_j); a comparison with nan is false, so that nan is left.
+        at = at.merged(centre, ~(merit.value(at) <= centre.value))
+        far: Mask = ~(merit.value(at) <= costs.value_at_origin + 0.5 * dots(V, M * V))
+        if namespace(V).any(far):
+            at = at.merged(costs.at(0.0 * V), far)
+        return bounded(V, s, LocalNewton().solve(at, V, M))
 
 
 def _length(X: Array, Y: Array) -> Array:

@@ -32,7 +32,7 @@ from fedsplit.arrays import (
 from fedsplit.errors import InputError
 from fedsplit.losses.batches import Batch, Stacked
 from fedsplit.losses.large_decrement import LargeHessian
-from fedsplit.losses.systems import ByProducts, Latest, Solver, truncated_cg
+from fedsplit.losses.systems import ByProducts, Latest, Solver, conjugate_gradients
 from fedsplit.losses.terms import Terms
 
 SINGULAR = (
@@ -309,13 +309,12 @@ class Evaluation:
     def _product(self) -> Callable[[Array], Array]:
         return self.costs.terms.times(self.eta)
 
-    def factor(self, M: Metric, tolerance: float = 1e-12, regular: bool = True) -> Any:
+    def factor(self, M: Metric, regular: bool = True) -> Any:
         """The inverse of ∇²f_j(x_j) + M: a ``Solver``.
 
-        By conjugate gradients to ``tolerance`` where the terms are large, by Woodbury's identity
-        where there are fewer rows than columns, else by Cholesky factors. At M = 0 a singular
-        Hessian has its pseudo-inverse; with M above 0 that is refused, where the matrices have to
-        be ``regular``.
+        By conjugate gradients where the terms are large, by Woodbury's identity where there are
+        fewer rows than columns, else by Cholesky factors. At M = 0 a singular Hessian has its
+        pseudo-inverse. With M above 0 that is refused, unless ``regular`` is False.
         """
         costs = self.costs
         terms = costs.terms
@@ -327,7 +326,7 @@ class Evaluation:
             def times(U: Array) -> Array:
                 return self.times(U) + shift * U
 
-            return ByProducts(times, self.diagonal() + shift, tolerance)
+            return ByProducts(times, self.diagonal() + shift)
         xp = namespace(self.X)
         if terms.rank < terms.d and not is_matrix(M) and xp.min(M + costs.ridge) > 0:
             costs.work.hessians += costs.share
@@ -357,7 +356,8 @@ class Evaluation:
         g is that of all clients: a client may have no curvature along a part of it.
         """
         self.costs.work.hessians += self.costs.share
-        return truncated_cg(self.times, G, self.diagonal())
+        # a client with few rows would go far along directions that it knows little of
+        return conjugate_gradients(self.times, G, self.diagonal(), 1e-10, flat=1e-3, most=500)
 
     def bounds(self) -> tuple[Array, Array]:
         """The extreme eigenvalues of ∇²f_j(x_j), each (k,).
@@ -462,7 +462,7 @@ class Evaluation:
         self.costs.work.hessians += 1
         ridge = self.costs.ridge
         largest = float(self.costs.terms.root(self.eta).largest()[0] + ridge.max())
-        q, mu = LargeHessian(self.times, self.diagonal()[0], ridge, largest).decrement(G[0])
+        q, mu = LargeHessian(self.times, self.diagonal(), ridge, largest).decrement(G[0])
         return np.array([q]), np.array([mu])
 
 

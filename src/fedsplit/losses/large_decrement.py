@@ -22,7 +22,7 @@ class LargeHessian:
     ----------
     times : callable
         The product with H: (1, d) -> (1, d).
-    diagonal : (d,) array
+    diagonal : (1, d) array
         That of H.
     ridge : (d,) array
         H ⪰ diag(ridge).
@@ -97,7 +97,7 @@ class LargeHessian:
         """u near the solution of Mu = g: rᵀr/μ is then a small share of gᵀu, about share²."""
         mu = self._least_ridge
         tolerance = share * np.sqrt(mu / max(mu, self.largest))
-        return conjugate_gradients(times, self.diagonal, g, tolerance)
+        return conjugate_gradients(times, g[None], self.diagonal, tolerance)[0]
 
     @property
     def _least_ridge(self) -> float:

@@ -6,9 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
 
-import numpy as np
-from scipy.sparse.linalg import LinearOperator, cg
-
 from fedsplit.arrays import (
     Array,
     DeviceFactors,
@@ -24,18 +21,17 @@ Made = TypeVar("Made")
 
 
 class Latest:
-    """What is expensive to derive from the costs of one block: by name, the latest of each.
+    """A cache of what is expensive to derive from the costs of a block: one entry for each name.
 
-    Asked for with the key that it was made for, it comes as it is; with another key it is made
-    anew, and replaces the one before: matrices are large, and a method with a fixed step needs
-    one. No answer depends on what is here, only the time that it takes.
+    Another key replaces the entry: matrices are large, and a method with a fixed step needs one. No
+    answer depends on what is here, only the time that it takes.
     """
 
     def __init__(self) -> None:
         self._made: dict[object, tuple[object, Any]] = {}
 
     def get(self, name: object, key: object, make: Callable[[], Made]) -> Made:
-        """What ``make`` makes for this key."""
+        """``make()``, or what it returned the last time if the key was the same."""
         latest = self._made.get(name)
         if latest is None or latest[0] != key:
             latest = key, make()
@@ -78,8 +74,8 @@ class Woodbury:
         return cls(rows, root, D, factors(add_diagonal(products, 1.0)))
 
     def inverted(self) -> Woodbury:
-        """The same, for many systems."""
-        self.small.inverted()  # that of the rows is the smaller one
+        """These factors with the inverse of the small matrices, for many systems."""
+        self.small.inverted()
         return self
 
     def solve(self, G: Array) -> Array:
@@ -89,62 +85,32 @@ class Woodbury:
 
 @dataclass(frozen=True, eq=False)
 class ByProducts:
-    """The inverse of one client's matrix by conjugate gradients.
+    """Inverses of k positive definite matrices by conjugate gradients.
 
     Attributes
     ----------
     times : callable
-        The product with the matrix: (1, d) -> (1, d).
-    diagonal : (1, d) array
+        The products with the matrices: (k, d) -> (k, d).
+    diagonal : (k, d) array
     tolerance : float
+        As in ``conjugate_gradients``.
     """
 
     times: Callable[[Array], Array]
     diagonal: Array
-    tolerance: float
+    tolerance: float = 1e-12
 
     def solve(self, G: Array) -> Array:
-        [g] = G
-        return conjugate_gradients(self.times, self.diagonal[0], g, self.tolerance)[None]
+        return conjugate_gradients(self.times, G, self.diagonal, self.tolerance)
 
 
 def conjugate_gradients(
     times: Callable[[Array], Array],
-    diagonal: Array,
-    g: Array,
-    tolerance: float = 1e-12,
-    most_products: int = 2000,
-) -> Array:
-    """u with ‖g - Mu‖ ≤ tolerance·‖g‖, by SciPy's conjugate gradients.
-
-    Parameters
-    ----------
-    times : callable
-        The product with M, which is positive definite: (1, d) -> (1, d).
-    diagonal : (d,) array
-        That of M, by which the system is preconditioned.
-    g : (d,) array
-    tolerance : float
-        The default is rounding, nearly; whoever needs it checks the residual itself.
-    most_products : int
-        Enough for a condition number of 1e6. What a system that is nearly singular leaves then is
-        a residual like any other.
-    """
-    d = len(g)
-    M = LinearOperator((d, d), matvec=lambda u: times(u[None])[0], dtype=np.float64)
-    # columns on different scales would take as many products as their ratio is large
-    P = LinearOperator((d, d), matvec=lambda u: u / diagonal, dtype=np.float64)
-    u: Array = cg(M, g, rtol=tolerance, maxiter=most_products, M=P)[0]
-    return u
-
-
-def truncated_cg(
-    times: Callable[[Array], Array],
     G: Array,
     diagonal: Array,
-    tolerance: float = 1e-10,
-    flat: float = 1e-3,
-    most: int = 500,
+    tolerance: float,
+    flat: float = 0.0,
+    most: int = 2000,
 ) -> Array:
     """H_j⁻¹g_j, (k, d), by conjugate gradients with the diagonal as preconditioner.
 
@@ -158,14 +124,14 @@ def truncated_cg(
         The products with the H_j: (k, d) -> (k, d).
     G : (k, d) array
     diagonal : (k, d) array
-        Of the H_j.
+        Of the H_j: columns on different scales would take as many products as their ratio is large.
     tolerance : float
         The residual to end with, relative to g_j, in the norm of the inverse diagonal.
     flat : float
-        A smaller pᵀHp, relative to p² in the norm of the diagonal, is none: a client with few rows
-        would go far along directions that it knows little of.
+        A smaller pᵀHp, relative to p² in the norm of the diagonal, counts as no curvature.
     most : int
-        The most iterations.
+        The most iterations: enough for a condition number of 1e6. What a system that is nearly
+        singular leaves then is a residual like any other.
     """
     xp = namespace(G)
     D = xp.where(diagonal > 0, diagonal, 1.0)

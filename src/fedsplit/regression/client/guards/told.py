@@ -27,13 +27,10 @@ from fedsplit.clients.questions import (
 )
 from fedsplit.clients.stochastic import BatchCurvature, StochasticDescend
 from fedsplit.errors import RequestError
-from fedsplit.local.newton import ExactProx, NewtonProx
+from fedsplit.local.newton import ExactProx
 from fedsplit.losses.linear import LinearTerms
 from fedsplit.losses.multinomial import MultinomialTerms
 from fedsplit.losses.terms import Terms
-
-SOLVERS = (ExactProx(), NewtonProx())
-"""Those of whose answer a prox to rounding can take the place."""
 
 NO_DIRECTIONS = "its rules allow no question about a direction of the server's choice"
 
@@ -67,8 +64,8 @@ def check_allowed(question: Question) -> None:
     if isinstance(question, StochasticDescend | BatchCurvature):
         raise RequestError("its rules allow questions about all rows alone, not about minibatches")
     # what a solver that stops early answers depends on points that the guards have not checked
-    if isinstance(question, Prox) and question.solver not in SOLVERS:
-        raise RequestError("its rules allow a prox by ExactProx() or NewtonProx() alone")
+    if isinstance(question, Prox) and question.solver != ExactProx():
+        raise RequestError("its rules allow a prox by ExactProx() alone")
 
 
 def settled(question: CostQuestion) -> CostQuestion:
