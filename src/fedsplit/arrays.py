@@ -229,15 +229,6 @@ def extreme_eigenvalues(H: Array) -> tuple[Array, Array]:
     return xp.where(smallest > rounding, smallest, 0.0), xp.where(largest > 0, largest, 0.0)
 
 
-def largest_eigenvalue(B: Array) -> Array:
-    """The largest eigenvalue of every B_jᵀB_j: (k, n, d) -> (k,)."""
-    n, d = B.shape[1:]
-    if n >= d:
-        return extreme_eigenvalues(gram(B))[1]
-    xp = namespace(B)
-    return extreme_eigenvalues(xp.matmul(B, xp.matrix_transpose(B)))[1]  # the smaller product
-
-
 def packed(M: Array) -> Array:
     """The lower triangles of symmetric matrices: (..., d, d) -> (..., d(d + 1)/2)."""
     d = M.shape[-1]

@@ -31,6 +31,7 @@ from fedsplit.arrays import (
 )
 from fedsplit.errors import InputError
 from fedsplit.losses.batches import Batch, Stacked
+from fedsplit.losses.designs import extremes
 from fedsplit.losses.large_decrement import LargeHessian
 from fedsplit.losses.systems import ByProducts, Latest, Solver, conjugate_gradients
 from fedsplit.losses.terms import Terms
@@ -369,7 +370,7 @@ class Evaluation:
         # of fewer rows than columns the Hessian is singular: the ridge is the smallest eigenvalue
         if costs.terms.large or costs.terms.rank < costs.terms.d:
             costs.work.hessians += 1
-            L = costs.terms.root(self.eta).largest() + costs.most_ridge
+            L = extremes(costs.terms.root(self.eta))[1] + costs.most_ridge
             return costs.least_ridge + 0.0 * L, L
         return extreme_eigenvalues(self.hessian)
 
@@ -450,7 +451,7 @@ class Evaluation:
         """gᵀH⁻¹g and λ_min(H) with fewer observations than columns: λ_min(H) is the ridge."""
         ridge = self.costs.ridge.min()
         # With a smaller ridge than this, the small system has too few digits left.
-        certain = ridge > 1e-8 * self.costs.terms.root(self.eta).largest()
+        certain = ridge > 1e-8 * extremes(self.costs.terms.root(self.eta))[1]
         mu = np.where(certain, ridge, 0.0)
         if not certain.any():
             return np.full(mu.shape, np.inf), mu
@@ -461,7 +462,7 @@ class Evaluation:
         """Bounds on gᵀH⁻¹g and λ_min(H) where H is too large to be held, one client per block."""
         self.costs.work.hessians += 1
         ridge = self.costs.ridge
-        largest = float(self.costs.terms.root(self.eta).largest()[0] + ridge.max())
+        largest = float(extremes(self.costs.terms.root(self.eta))[1][0] + ridge.max())
         q, mu = LargeHessian(self.times, self.diagonal(), ridge, largest).decrement(G[0])
         return np.array([q]), np.array([mu])
 

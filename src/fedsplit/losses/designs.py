@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import numpy as np
-
 from fedsplit.arrays import (
     Array,
     chosen,
     extreme_eigenvalues,
     gram,
-    largest_eigenvalue,
     matvec,
     namespace,
     rmatvec,
@@ -97,30 +94,23 @@ class DenseDesign:
         """A_jᵀA_j, (k, d, d)."""
         return gram(self.array)
 
-    def gram_between(self, weights: Array) -> Array:
-        """A_jᵀdiag(w_j)A_j with weights of any sign, (k, n) -> (k, d, d)."""
-        products: Array = np.matmul(np.swapaxes(self.array, 1, 2), weights[:, :, None] * self.array)
-        return products
-
-    def inner(self, weights: Array) -> Array:
-        """A_jdiag(weights)A_jᵀ, (k, n, n), with positive weights, (d,)."""
+    def inner(self, weights: float | Array) -> Array:
+        """A_jdiag(weights)A_jᵀ, (k, n, n), with positive weights, one number or (d,)."""
         xp = namespace(self.array)
-        scaled = self.array * xp.sqrt(weights)
+        scaled = self.array * weights**0.5
         # by symmetry, half the work
         products: Array = xp.matmul(scaled, xp.matrix_transpose(scaled))
         return products
 
-    def largest(self) -> Array:
-        """The largest eigenvalue of A_jᵀA_j, or a bound that is not below it, (k,)."""
-        return largest_eigenvalue(self.array)
-
-    def extremes(self) -> tuple[Array, Array]:
-        """The extreme eigenvalues of A_jᵀA_j, or bounds that enclose them, each (k,)."""
-        _, n, d = self.shape
-        if n >= d:
-            return extreme_eigenvalues(self.gram())
-        largest = self.largest()
-        return namespace(largest).zeros_like(largest), largest
-
 
 Design: TypeAlias = DenseDesign | SparseDesign
+
+
+def extremes(design: Design) -> tuple[Array, Array]:
+    """The extreme eigenvalues of A_jᵀA_j, or bounds that enclose them, each (k,)."""
+    _, n, d = design.shape
+    if not design.large and n >= d:
+        return extreme_eigenvalues(design.gram())
+    # with fewer rows than columns the smallest is 0, and A_jA_jᵀ has the others
+    largest = design.bound() if design.large else extreme_eigenvalues(design.inner(1.0))[1]
+    return 0.0 * largest, largest

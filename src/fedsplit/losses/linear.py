@@ -13,7 +13,7 @@ import numpy as np
 from fedsplit.arrays import EPS, Array, Mask, chosen, like, namespace, norms, on_host, to_host
 from fedsplit.errors import InputError
 from fedsplit.losses.batches import Indices, Stacked
-from fedsplit.losses.designs import Design
+from fedsplit.losses.designs import Design, extremes
 from fedsplit.losses.observations import Observations, as_labels, check_columns, read
 from fedsplit.losses.stacking import stack_rows
 from fedsplit.losses.systems import Latest, Woodbury
@@ -222,7 +222,7 @@ class RowTerms(Terms):
         if low == 0.0 and np.isinf(high):
             unknown = 0.0 * self.w[:, 0]
             return unknown, unknown + np.inf
-        ell, L = self.design.scaled(self.w**0.5).extremes()
+        ell, L = extremes(self.design.scaled(self.w**0.5))
         return low * ell, high * L
 
     def convexity(self) -> Array:

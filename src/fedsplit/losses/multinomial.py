@@ -156,8 +156,8 @@ class MultinomialTerms(RowTerms):
         for c in range(others):
             H[:, c, :, c] = self.design.scaled(np.sqrt(self.w * p[c] * rest[c])).gram()
             for e in range(c):
-                H[:, c, :, e] = -self.design.gram_between(self.w * p[c] * p[e])
-                H[:, e, :, c] = np.swapaxes(H[:, c, :, e], 1, 2)
+                between = -self.design.scaled(np.sqrt(self.w * p[c] * p[e])).gram()
+                H[:, c, :, e] = H[:, e, :, c] = between
         if self.phi.symmetric:
             H = np.einsum("ac,kcpeq,eb->kapbq", self.phi.mix, H, self.phi.mix, optimize=True)
         return H.reshape(self.k, self.d, self.d)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import block_array, csr_array
 
-from fedsplit.arrays import Array, extreme_eigenvalues
+from fedsplit.arrays import Array
 from fedsplit.errors import InputError
 from fedsplit.losses.batches import Indices
 
@@ -95,27 +95,13 @@ class SparseDesign:
     def gram(self) -> Array:
         return self._product(self._transposed, self.A)
 
-    def gram_between(self, weights: Array) -> Array:
-        return self._product(self._transposed, self.scaled(weights).A)
-
-    def inner(self, weights: Array) -> Array:
-        scaled = self._with(self.A.data * np.sqrt(weights)[self.A.indices]).A
+    def inner(self, weights: float | Array) -> Array:
+        roots = np.broadcast_to(weights**0.5, self.A.shape[1])
+        scaled = self._with(self.A.data * roots[self.A.indices]).A
         return self._product(scaled, scaled.T)
 
-    def largest(self) -> Array:
-        if self.large:
-            return np.array([self._bound()])
-        n, d = self.A.shape
-        return extreme_eigenvalues(self.inner(np.ones(d)) if n < d else self.gram())[1]
-
-    def extremes(self) -> tuple[Array, Array]:
-        n, d = self.A.shape
-        if self.large or n < d:
-            return np.zeros(1), self.largest()
-        return extreme_eigenvalues(self.gram())
-
-    def _bound(self, powers: int = 4) -> float:
-        """λ_max(AᵀA) ≤ λ_max(|A|ᵀ|A|) ≤ max_i (|A|ᵀ|A|v)_i/v_i for any v > 0, and ≤ ‖A‖_F².
+    def bound(self, powers: int = 4) -> Array:
+        """λ_max(AᵀA) ≤ λ_max(|A|ᵀ|A|) ≤ max_i (|A|ᵀ|A|v)_i/v_i for any v > 0, and ≤ ‖A‖_F², (1,).
 
         This is Collatz and Wielandt's bound. With v = 1 it is at most ‖A‖₁‖A‖_∞, and it falls with
         every step of the power method, hardly any more after four.
@@ -129,10 +115,10 @@ class SparseDesign:
             v = np.where(image > 0, image, 1.0)
             v /= v.max()
         rounding = 4.0 * float(sum(self.A.shape)) * sys.float_info.epsilon
-        return least * (1.0 + rounding)
+        return np.array([least * (1.0 + rounding)])
 
     def _with(self, data: Array) -> SparseDesign:
-        """The same pattern with other numbers."""
+        """Rows with entries at the places of these, and other numbers there."""
         A = self.A
         return SparseDesign(csr_array((data, A.indices, A.indptr), shape=A.shape))
 
