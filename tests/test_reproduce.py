@@ -22,9 +22,8 @@ from fedsplit.methods.method import Method
 from fedsplit.paper import reproduction as module
 from fedsplit.paper.comparison import compare
 from fedsplit.paper.curves import floor, linear_fit, rounds_to
-from fedsplit.paper.experiment import Experiment
+from fedsplit.paper.experiment import Experiment, Measurements, load
 from fedsplit.paper.experiments import EXPERIMENTS
-from fedsplit.paper.measurements import Measurements, load
 from fedsplit.paper.reproduction import reproduce
 
 pytestmark = pytest.mark.xdist_group("paper")  # the experiments run once

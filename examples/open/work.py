@@ -83,14 +83,9 @@ def run(
     s = fs.theory.fedsplit_step(ell, L)
     m = solved.clients.m
 
-    def look(row: Any, state: Any) -> bool:
-        return bool(row.objective - solved.best <= lowest)
-
-    settings: dict[str, Any] = {"rounds": rounds, "tol": 0, "seed": seed, "callbacks": [look]}
-    try:
-        trace = fs.solve(solved.clients, fs.FedSplit(s, prox), **settings).trace
-    except fs.Diverged as error:
-        trace = error.result.trace
+    method = fs.FedSplit(s, prox)
+    settings: dict[str, Any] = {"rounds": rounds, "seed": seed}
+    trace = fs.paper.run_to_gap(solved.clients, method, solved.best, lowest, **settings).trace
     # the errors of all clients are at most √m times the largest
     z = fs.theory.master_bound(L / ell, solved.distance(s), math.sqrt(m) * trace.error)
     pooled = solved.clients.ask(fs.questions.Information(solved.x)).rows.sum(axis=0)

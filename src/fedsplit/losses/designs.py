@@ -109,8 +109,10 @@ Design: TypeAlias = DenseDesign | SparseDesign
 def extremes(design: Design) -> tuple[Array, Array]:
     """The extreme eigenvalues of A_jᵀA_j, or bounds that enclose them, each (k,)."""
     _, n, d = design.shape
-    if not design.large and n >= d:
+    if isinstance(design, SparseDesign) and design.large:
+        largest = design.bound()
+    elif n < d:  # the smallest is 0, and A_jA_jᵀ has the others
+        largest = extreme_eigenvalues(design.inner(1.0))[1]
+    else:
         return extreme_eigenvalues(design.gram())
-    # with fewer rows than columns the smallest is 0, and A_jA_jᵀ has the others
-    largest = design.bound() if design.large else extreme_eigenvalues(design.inner(1.0))[1]
     return 0.0 * largest, largest

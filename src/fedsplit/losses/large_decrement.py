@@ -97,7 +97,8 @@ class LargeHessian:
         """u near the solution of Mu = g: rᵀr/μ is then a small share of gᵀu, about share²."""
         mu = self._least_ridge
         tolerance = share * np.sqrt(mu / max(mu, self.largest))
-        return conjugate_gradients(times, g[None], self.diagonal, tolerance)[0]
+        [u] = conjugate_gradients(times, g[None], self.diagonal, tolerance)
+        return np.asarray(u)
 
     @property
     def _least_ridge(self) -> float:

@@ -3,8 +3,7 @@
 The names below are what an experiment of one's own needs, such as those of examples/open.
 """
 
-from fedsplit.paper.experiment import Claim, Experiment, Watch
-from fedsplit.paper.measurements import Measurements
-from fedsplit.paper.runs import SolvedProblem
+from fedsplit.paper.experiment import Claim, Experiment, Measurements, Watch
+from fedsplit.paper.runs import SolvedProblem, run_to_gap
 
-__all__ = ["Claim", "Experiment", "Measurements", "SolvedProblem", "Watch"]
+__all__ = ["Claim", "Experiment", "Measurements", "SolvedProblem", "Watch", "run_to_gap"]

@@ -14,7 +14,7 @@ from fedsplit.arrays import Array, length
 from fedsplit.checks import one_of
 from fedsplit.methods.method import Method
 from fedsplit.paper.curves import rounds_to
-from fedsplit.paper.runs import PlannedRun, run_to_gap
+from fedsplit.paper.runs import run_to_gap
 
 Ending: TypeAlias = Literal["reached", "floor", "falling", "diverged"]
 """How a run ended: at the last target, at a floor above it, on its way there, or nowhere."""
@@ -138,8 +138,8 @@ def compare(
         clients = problem.clients
     compared = []
     for label, method in methods:
-        run = PlannedRun(method, rounds, TARGETS[-1])
-        result = run_to_gap(clients, run, best, partial(progress, label))
+        watch = partial(progress, label)
+        result = run_to_gap(clients, method, best, TARGETS[-1], watch, rounds=rounds)
         trace = result.trace
         gaps = trace.objective - best
         up, down = int(trace.floats_up.sum()), int(trace.floats_down.sum())

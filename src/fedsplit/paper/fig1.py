@@ -8,10 +8,9 @@ from typing import Any
 
 import fedsplit as fs
 from fedsplit import ensembles, theory
-from fedsplit.paper.curves import draw_curves, floor
-from fedsplit.paper.experiment import Claim, Experiment, Finding, Watch, claims_of
-from fedsplit.paper.measurements import Measurements
-from fedsplit.paper.runs import PlannedRun, SolvedProblem, algorithm1, portion
+from fedsplit.paper import curves
+from fedsplit.paper.experiment import Claim, Experiment, Finding, Measurements, Watch, claims_of
+from fedsplit.paper.runs import SolvedProblem, portion
 
 BIASED = ("fedgd-e10", "fedgd-e100", "fedprox")
 """The methods whose fixed points are not the minimiser."""
@@ -25,19 +24,19 @@ def compute(settings: Mapping[str, Any], watch: Watch) -> Measurements:
     sizes = {key: settings[key] for key in ("m", "d", "n", "seed")}
     T = settings["rounds"]
     noisy = ensembles.isotropic(**sizes, noise=settings["noise"])
-    solved = SolvedProblem(noisy, portion(watch, 0.0, 0.6))
+    solved = SolvedProblem(noisy)
     ell, L = solved.constants()
     s = 1 / L
     s_split = theory.fedsplit_step(ell, L)
-    theirs = {f"fedgd-e{e}": PlannedRun(fs.FedGD(s, e), T) for e in (1, 2, 10, 100)}
-    theirs["fedprox"] = PlannedRun(fs.FedProx(s), T)
-    ours = {"fedsplit-exact": PlannedRun(algorithm1(s_split), T)}
+    methods: dict[str, fs.Method[Any]] = {f"fedgd-e{e}": fs.FedGD(s, e) for e in (1, 2, 10, 100)}
+    methods |= {"fedprox": fs.FedProx(s), "fedsplit-exact": fs.FedSplit(s_split)}
     for e in (10, 100):
-        ours[f"fedsplit-e{e}-broadcast"] = PlannedRun(algorithm1(s_split, fs.GradientProx(e)), T)
-    tables = solved.curves(theirs | ours)
+        methods[f"fedsplit-e{e}-broadcast"] = fs.FedSplit(s_split, fs.GradientProx(e))
+    tables = solved.curves(methods, T, portion(watch, 0.0, 0.6))
     # Without noise b_j = A_j x_0: x_0 minimises every f_j. The designs, and so L*, are the same.
-    shared = SolvedProblem(ensembles.isotropic(**sizes, noise=0.0), portion(watch, 0.6, 0.4))
-    tables |= shared.curves({f"{name}-shared": theirs[name] for name in BIASED})
+    shared = SolvedProblem(ensembles.isotropic(**sizes, noise=0.0))
+    biased = {f"{name}-shared": methods[name] for name in BIASED}
+    tables |= shared.curves(biased, T, portion(watch, 0.6, 0.4))
     closed = {"fedprox": solved.gap(theory.fedprox_fixed_point(solved.clients, s))}
     for e in (2, 10, 100):
         closed[f"fedgd-e{e}"] = solved.gap(theory.fedgd_fixed_point(solved.clients, s, e))
@@ -62,11 +61,11 @@ def claims(measured: Measurements) -> list[Claim]:
     """Check each sentence."""
     closed: Mapping[str, float] = measured.facts["closed_form_gaps"]
     ell = float(measured.facts["ell"])
-    gaps = [floor(measured.gap(name)) for name in BIASED]
-    ratios = [floor(measured.gap(name)) / closed[name] for name in BIASED]
-    shared = [floor(measured.gap(f"{name}-shared")) for name in BIASED]
-    one = floor(measured.gap("fedgd-e1"))
-    two = floor(measured.gap("fedgd-e2"))
+    gaps = [curves.floor(measured.gap(name)) for name in BIASED]
+    ratios = [curves.floor(measured.gap(name)) / closed[name] for name in BIASED]
+    shared = [curves.floor(measured.gap(f"{name}-shared")) for name in BIASED]
+    one = curves.floor(measured.gap("fedgd-e1"))
+    two = curves.floor(measured.gap("fedgd-e2"))
     wrong = two > 1e-3 and abs(two / closed["fedgd-e2"] - 1) <= 0.01
     findings = {
         "e1-converges": Finding("no floor", one, abs(one) < 1e-8),
@@ -89,7 +88,7 @@ FIG1 = Experiment(
     {"m": 25, "d": 100, "n": 500, "noise": 0.25, "seed": 0, "rounds": 100},
     compute,
     partial(
-        draw_curves,
+        curves.draw_curves,
         figures={
             "fig1": ("Figure 1: least squares, isotropic", ["fedgd-e1", *BIASED]),
             "fig1-ours": (

@@ -9,11 +9,9 @@ from typing import Any
 
 import fedsplit as fs
 from fedsplit import ensembles, theory
-from fedsplit.paper.curves import floor, rounds_to
-from fedsplit.paper.experiment import Claim, Experiment, Finding, Watch, claims_of
-from fedsplit.paper.inexact import broadcast_runs, draw_both, floors, inexact_runs
-from fedsplit.paper.measurements import Measurements
-from fedsplit.paper.runs import PlannedRun, SolvedProblem
+from fedsplit.paper import curves
+from fedsplit.paper.experiment import Claim, Experiment, Finding, Measurements, Watch, claims_of
+from fedsplit.paper.runs import SolvedProblem
 
 
 def compute(settings: Mapping[str, Any], watch: Watch) -> Measurements:
@@ -22,15 +20,18 @@ def compute(settings: Mapping[str, Any], watch: Watch) -> Measurements:
     if "kappa" in settings:
         draw = partial(ensembles.spiked, kappa=settings["kappa"])
     sizes = {key: settings[key] for key in ("m", "d", "n", "noise", "seed")}
-    solved = SolvedProblem(draw(**sizes), watch)
+    solved = SolvedProblem(draw(**sizes))
     T = settings["rounds"]
     ell, L = solved.constants()
     s = theory.fedsplit_step(ell, L)
     # Corollary 1's, with the extremes over all clients, as in the text
     alpha = theory.inner_step(s, ell, L)
-    gd = PlannedRun(fs.FedGD(theory.fedgd_step(ell, L)), T)
-    runs = {"fedgd-e1": gd, **inexact_runs(s, alpha, T), **broadcast_runs(s, T)}
-    tables = solved.curves(runs)
+    methods: dict[str, fs.Method[Any]] = {
+        "fedgd-e1": fs.FedGD(theory.fedgd_step(ell, L)),
+        **curves.inexact_methods(s, alpha),
+        **curves.broadcast_methods(s),
+    }
+    tables = solved.curves(methods, T, watch)
     facts = {"s": s, "alpha": alpha, "ell": ell, "L": L, "contraction": solved.contraction(s, T)}
     return Measurements(settings, tables, facts)
 
@@ -54,9 +55,9 @@ SENTENCES = {
 
 def claims(measured: Measurements, name: str) -> list[Claim]:
     """Check each sentence about this panel."""
-    paper = floors(measured)
-    ours = floors(measured, "-broadcast")
-    exact = floor(measured.gap("fedsplit-exact"))
+    paper = curves.floors(measured)
+    ours = curves.floors(measured, "-broadcast")
+    exact = curves.floor(measured.gap("fedsplit-exact"))
     gd = measured.gap("fedgd-e1")
     fallen = float(gd[-1] / gd[0])
     kappa = measured.facts["L"] / measured.facts["ell"]
@@ -77,11 +78,11 @@ def claims(measured: Measurements, name: str) -> list[Claim]:
     }
     if "kappa" in measured.settings:
         target = measured.settings["kappa"]
-        both = [rounds_to(gaps, 1e-3) for gaps in (gd, measured.gap("fedsplit-exact"))]
+        both = [curves.rounds_to(gaps, 1e-3) for gaps in (gd, measured.gap("fedsplit-exact"))]
         findings["kappa"] = Finding(target, kappa, abs(kappa / target - 1) < 1e-9)
         findings["slowdown"] = Finding("FedGD slower", both, both[0] > 2 * both[1])
     else:
-        rounds = rounds_to(measured.gap("fedsplit-exact"), 1e-6)
+        rounds = curves.rounds_to(measured.gap("fedsplit-exact"), 1e-6)
         findings["well-conditioned"] = Finding("small", kappa, kappa < 10)
         findings["rounds"] = Finding("few", rounds, rounds <= 15)
     return claims_of(name, SENTENCES, findings)
@@ -96,7 +97,7 @@ FIG2A = Experiment(
     "the broadcast point it has α_j = 1/(1 + sL_j). Every run starts at x = 0.",
     {"m": 25, "d": 500, "n": 5000, "noise": 0.25, "seed": 0, "rounds": 60},
     compute,
-    partial(draw_both, name="fig2a", title="Figure 2a: least squares, isotropic"),
+    partial(curves.draw_both, name="fig2a", title="Figure 2a: least squares, isotropic"),
     partial(claims, name="fig2a"),
     cost=15,
 )
@@ -105,7 +106,7 @@ FIG2B = replace(
     name="fig2b",
     title="FedSplit on least squares, spiked",
     settings={**FIG2A.settings, "kappa": 10.0},
-    draw=partial(draw_both, name="fig2b", title="Figure 2b: least squares, spiked, κ = 10"),
+    draw=partial(curves.draw_both, name="fig2b", title="Figure 2b: least squares, spiked, κ = 10"),
     claims=partial(claims, name="fig2b"),
     cost=25,
 )

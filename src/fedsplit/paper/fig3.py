@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import fedsplit as fs
 from fedsplit import ensembles, plots, theory
-from fedsplit.paper.curves import linear_fit, rounds_to
-from fedsplit.paper.experiment import Claim, Experiment, Finding, Watch, claims_of
-from fedsplit.paper.inexact import LOCAL_STEPS, broadcast_runs, draw_both, floors, inexact_runs
-from fedsplit.paper.measurements import Measurements
-from fedsplit.paper.runs import PlannedRun, SolvedProblem, portion
+from fedsplit.paper import curves
+from fedsplit.paper.experiment import Claim, Experiment, Finding, Measurements, Watch, claims_of
+from fedsplit.paper.runs import SolvedProblem, portion
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,47 +20,43 @@ def compute(settings: Mapping[str, Any], watch: Watch) -> Measurements:
     """Run both scales of the true parameter: N(0, I/d), and N(0, I) as the paper says literally."""
     sizes = {key: settings[key] for key in ("m", "d", "n", "seed")}
 
-    def solved_at(scale: float, part: Watch) -> tuple[SolvedProblem, float, float]:
+    def solved_at(scale: float) -> tuple[SolvedProblem, float, float]:
         """Return the problem, its ℓ at the optimum, and L*."""
-        solved = SolvedProblem(ensembles.logistic(**sizes, scale=scale), part)
+        solved = SolvedProblem(ensembles.logistic(**sizes, scale=scale))
         # The cost is nowhere strongly convex without bounds on x, so ℓ is taken at x*.
         return solved, solved.constants(solved.x)[0], solved.constants()[1]
 
-    T = settings["rounds"]
-    # the literal runs are 1800 rounds long, the others 80
-    scaled, ell, L = solved_at(1 / settings["d"], portion(watch, 0.0, 0.2))
+    scaled, ell, L = solved_at(1 / settings["d"])
     s = theory.fedsplit_step(ell, L)
     # The bound on the curvature that holds everywhere is ℓ* = 0.
     alpha = theory.inner_step(s, 0.0, L)
-    runs = {
-        "fedgd-e1": PlannedRun(fs.FedGD(), T),
-        **inexact_runs(s, alpha, T),
-        **broadcast_runs(s, T),
+    methods: dict[str, fs.Method[Any]] = {
+        "fedgd-e1": fs.FedGD(),
+        **curves.inexact_methods(s, alpha),
+        **curves.broadcast_methods(s),
     }
-    tables = scaled.curves(runs)
+    # the literal runs are 1800 rounds long, the others 80 or 100
+    tables = scaled.curves(methods, settings["rounds"], portion(watch, 0.0, 0.2))
     facts = {"s": s, "alpha": alpha, "ell_at_optimum": ell, "L": L}
 
-    literal, ell, L = solved_at(1.0, portion(watch, 0.2, 0.8))
-    steps = {"literal": 1 / L, "literal-theorem": theory.fedsplit_step(ell, L)}
-    runs = {}
-    for name, rounds in (("literal", "literal_rounds"), ("literal-theorem", "theorem_rounds")):
-        s = steps[name]
-        runs |= inexact_runs(s, theory.inner_step(s, 0.0, L), settings[rounds], f"-{name}")
-    tables |= literal.curves(runs)
-    facts |= {
-        "literal_s": steps["literal"],
-        "literal_theorem_s": steps["literal-theorem"],
-        "literal_ell_at_optimum": ell,
-    }
+    literal, ell, L = solved_at(1.0)
+    s, s_theorem = 1 / L, theory.fedsplit_step(ell, L)
+    small = curves.inexact_methods(s, theory.inner_step(s, 0.0, L), "-literal")
+    large = curves.inexact_methods(
+        s_theorem, theory.inner_step(s_theorem, 0.0, L), "-literal-theorem"
+    )
+    tables |= literal.curves(small, settings["literal_rounds"], portion(watch, 0.2, 0.75))
+    tables |= literal.curves(large, settings["theorem_rounds"], portion(watch, 0.95, 0.05))
+    facts |= {"literal_s": s, "literal_theorem_s": s_theorem, "literal_ell_at_optimum": ell}
     return Measurements(settings, tables, facts)
 
 
 def draw(measured: Measurements) -> Mapping[str, Figure]:
     """Draw the figure at the scale at which its caption is true, at the paper's scale, and ours."""
     title = "Figure 3: logistic regression"
-    names = [*(f"fedsplit-e{e}" for e in LOCAL_STEPS), "fedsplit-exact"]
+    names = [*(f"fedsplit-e{e}" for e in curves.LOCAL_STEPS), "fedsplit-exact"]
     literal = {name: measured.tables[f"{name}-literal"] for name in names}
-    both = draw_both(measured, "fig3", title, ", x₀ ~ N(0, I/d)")
+    both = curves.draw_both(measured, "fig3", title, ", x₀ ~ N(0, I/d)")
     return {
         "fig3": both["fig3"],
         "fig3-literal": plots.curves(literal, names, f"{title}, x₀ ~ N(0, I), s = 1/L*"),
@@ -91,17 +85,17 @@ SENTENCES = {
 
 def claims(measured: Measurements) -> list[Claim]:
     """Check each sentence."""
-    scaled = floors(measured)
-    literal = floors(measured, "-literal")
-    theorem = floors(measured, "-literal-theorem")
-    ours = floors(measured, "-broadcast")
+    scaled = curves.floors(measured)
+    literal = curves.floors(measured, "-literal")
+    theorem = curves.floors(measured, "-literal-theorem")
+    ours = curves.floors(measured, "-broadcast")
     exact = measured.gap("fedsplit-exact")
     inexact = measured.gap("fedsplit-e10")
-    linear = [linear_fit(gaps, 1e-8)[1] for gaps in (measured.gap("fedgd-e1"), exact)]
-    rounds = [rounds_to(gaps, 1e-6) for gaps in (exact, inexact)]
+    linear = [curves.linear_fit(gaps, 1e-8)[1] for gaps in (measured.gap("fedgd-e1"), exact)]
+    rounds = [curves.rounds_to(gaps, 1e-6) for gaps in (exact, inexact)]
     half = int(rounds[0]) // 2
     kept = float(inexact[half] / exact[half])
-    slow = rounds_to(measured.gap("fedsplit-exact-literal"), 1e-6)
+    slow = curves.rounds_to(measured.gap("fedsplit-exact-literal"), 1e-6)
     L = float(measured.facts["L"])
     caption = ["floor", "floor", 1e-6]
     findings = {

@@ -12,10 +12,9 @@ import fedsplit as fs
 from fedsplit import ensembles, plots, theory
 from fedsplit.arrays import Array
 from fedsplit.methods.method import Method
-from fedsplit.paper.curves import linear_fit, rounds_to
-from fedsplit.paper.experiment import Claim, Experiment, Finding, Watch, claims_of
-from fedsplit.paper.measurements import Measurements
-from fedsplit.paper.runs import PlannedRun, SolvedProblem, algorithm1, portion
+from fedsplit.paper import curves
+from fedsplit.paper.experiment import Claim, Experiment, Finding, Measurements, Watch, claims_of
+from fedsplit.paper.runs import SolvedProblem, portion
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,24 +43,25 @@ def methods_at(kappa: float) -> dict[str, Method[Any]]:
     s = theory.fedsplit_step(1.0, kappa)
     return {
         "fedgd-e1": fs.FedGD(theory.fedgd_step(1.0, kappa)),
-        "fedsplit-exact": algorithm1(s),
-        OURS: algorithm1(s, fs.GradientProx(10)),
+        "fedsplit-exact": fs.FedSplit(s),
+        OURS: fs.FedSplit(s, fs.GradientProx(10)),
     }
 
 
 def instances(
     settings: Mapping[str, Any], watch: Watch
-) -> Iterator[tuple[float, int, SolvedProblem]]:
-    """Draw the spiked ensemble for every condition number and seed."""
+) -> Iterator[tuple[float, int, SolvedProblem, Watch]]:
+    """Draw the spiked ensemble for every condition number and seed, each with its own progress."""
     parts = [(kappa, seed) for kappa in settings["kappas"] for seed in settings["seeds"]]
     sizes = {key: settings[key] for key in ("m", "d", "n", "noise")}
     # Where FedGD runs to a gap, its rounds, about 3.4 κ, are most of the work.
     work = sum(100 + kappa for kappa, _ in parts)
     done = 0.0
     for kappa, seed in parts:
-        part = portion(watch, done, (100 + kappa) / work)
-        yield kappa, seed, SolvedProblem(ensembles.spiked(**sizes, kappa=kappa, seed=seed), part)
-        done += (100 + kappa) / work
+        share = (100 + kappa) / work
+        solved = SolvedProblem(ensembles.spiked(**sizes, kappa=kappa, seed=seed))
+        yield kappa, seed, solved, portion(watch, done, share)
+        done += share
 
 
 def compute_a(settings: Mapping[str, Any], watch: Watch) -> Measurements:
@@ -69,9 +69,8 @@ def compute_a(settings: Mapping[str, Any], watch: Watch) -> Measurements:
     T = settings["rounds"]
     tables: dict[str, dict[str, Array]] = {}
     facts: dict[str, list[float]] = {"pooled_kappa": [], "client_kappa": [], "contraction": []}
-    for kappa, seed, solved in instances(settings, watch):
-        runs = {name: PlannedRun(method, T) for name, method in methods_at(kappa).items()}
-        for name, curve in solved.curves(runs).items():
+    for kappa, seed, solved, part in instances(settings, watch):
+        for name, curve in solved.curves(methods_at(kappa), T, part).items():
             table = tables.setdefault(f"{name}-kappa{kappa:g}", {"round": curve["round"]})
             table[f"gap_seed{seed}"] = curve["gap"]
         spectrum = np.linalg.eigvalsh(solved.clients.pooled_information(solved.x))
@@ -86,7 +85,7 @@ def compute_b(settings: Mapping[str, Any], watch: Watch) -> Measurements:
     """Count the rounds to a gap of ε, beside the theory's, for all condition numbers and seeds."""
     eps = settings["eps"]
     rows = []
-    for kappa, seed, solved in instances(settings, watch):
+    for kappa, seed, solved, part in instances(settings, watch):
         # F(x) - F* ≤ ½ΣL_j‖x - x*‖², so that the gap is at most ε within this distance
         near = float(np.sqrt(2 * eps / (settings["m"] * kappa)))
         away = solved.distance(theory.fedsplit_step(1.0, kappa))
@@ -98,12 +97,11 @@ def compute_b(settings: Mapping[str, Any], watch: Watch) -> Measurements:
         budget = max(1000, bounds["fedgd-e1-bound"])
         methods = methods_at(kappa)
         tried = {**methods, **DEFAULTS, **BASELINES}
-        runs = {name: PlannedRun(method, budget, eps) for name, method in tried.items()}
-        runs["fedsplit-1e-6"] = PlannedRun(methods["fedsplit-exact"], budget, eps**2)
-        counts = {
-            name: rounds_to(curve["gap"], runs[name].until)
-            for name, curve in solved.curves(runs).items()
-        }
+        tables = solved.curves(tried, budget, portion(part, 0.0, 0.9), eps)
+        counts = {name: curves.rounds_to(table["gap"], eps) for name, table in tables.items()}
+        finer = {"fedsplit-1e-6": methods["fedsplit-exact"]}
+        tables = solved.curves(finer, budget, portion(part, 0.9, 0.1), eps**2)
+        counts |= {name: curves.rounds_to(table["gap"], eps**2) for name, table in tables.items()}
         rows.append({"kappa": kappa, "seed": seed, **counts, **bounds})
     table = {name: np.array([row[name] for row in rows], dtype=np.float64) for name in rows[0]}
     return Measurements(settings, {"rounds": table}, {})
@@ -188,7 +186,7 @@ def claims_a(measured: Measurements) -> list[Claim]:
         for kappa in kappas:
             table = measured.tables[f"{name}-kappa{kappa:g}"]
             gaps = np.median([table[f"gap_seed{seed}"] for seed in seeds], axis=0)
-            rate, R2 = linear_fit(gaps, 1e-9)
+            rate, R2 = curves.linear_fit(gaps, 1e-9)
             rates[name].append(rate)
             quality.append(R2)
     lost = [(1 - rates[name][0]) / (1 - rates[name][-1]) for name in PAPERS]

@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 from fedsplit import files, html, plots
 from fedsplit.errors import InputError
-from fedsplit.paper.experiment import Claim, Experiment
+from fedsplit.paper.experiment import Claim, Experiment, Measurements, load
 from fedsplit.paper.experiments import EXPERIMENTS, is_open, named, open_questions
-from fedsplit.paper.measurements import Measurements, load
 
 
 class Section(NamedTuple):

@@ -16,9 +16,8 @@ from typing import Any, TypeAlias
 
 from fedsplit import files
 from fedsplit.checks import one_of
-from fedsplit.paper.experiment import Experiment
+from fedsplit.paper.experiment import Experiment, Measurements, load
 from fedsplit.paper.experiments import EXPERIMENTS, is_open, named, open_questions
-from fedsplit.paper.measurements import Measurements, load
 from fedsplit.paper.report import write_report
 from fedsplit.threads import WORKERS
 from fedsplit.version import __version__

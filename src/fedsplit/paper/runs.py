@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,56 +20,42 @@ from fedsplit.paper.experiment import Watch
 from fedsplit.plots import Columns
 
 
-def algorithm1(step: float, prox: fs.GradientProx | None = None) -> Method[Any]:
-    """FedSplit as the paper has it; every figure makes its FedSplit here."""
-    return fs.FedSplit(step, prox)
-
-
-class PlannedRun(NamedTuple):
-    """What to run.
-
-    Attributes
-    ----------
-    method : Method
-    rounds : int
-        The most rounds.
-    until : float
-        The gap F(x) - F* at which the run ends.
-    """
-
-    method: Method[Any]
-    rounds: int
-    until: float = -math.inf
-
-
 def run_to_gap(
-    clients: fs.Clients, run: PlannedRun, best: float, watch: Callable[[int, float], None]
+    clients: fs.Clients,
+    method: Method[Any],
+    best: float,
+    until: float,
+    watch: Callable[[int, float], None] = lambda done, gap: None,
+    **settings: Any,
 ) -> fs.Result:
-    """Run a method until F(x) - F* is at most ``run.until``.
+    """Run a method until F(x) - F* is at most ``until``.
 
     Parameters
     ----------
     clients : Clients
-    run : PlannedRun
+    method : Method
     best : float
         F*.
+    until : float
     watch : callable
         Called as ``watch(done, gap)`` after each round.
+    **settings
+        Others of ``solve``, such as ``rounds``.
 
     Returns
     -------
     Result
-        Of the rounds before divergence, if the run diverged.
+        The rounds before divergence, if the run diverged.
     """
     done = itertools.count(1)
 
     def look(row: Row, state: Any) -> bool:
         gap = row.objective - best
         watch(next(done), gap)
-        return gap <= run.until
+        return gap <= until
 
     try:
-        return fs.solve(clients, run.method, rounds=run.rounds, tol=0, callbacks=[look])
+        return fs.solve(clients, method, tol=0, callbacks=[look], **settings)
     except fs.Diverged as error:
         return error.result
 
@@ -82,12 +68,6 @@ def portion(watch: Watch, begin: float, share: float) -> Watch:
 class SolvedProblem:
     """A problem with its minimiser.
 
-    Parameters
-    ----------
-    problem : Problem
-    watch : callable, optional
-        Called as ``watch(share, gap)`` after each round of ``curves``.
-
     Attributes
     ----------
     problem : Problem
@@ -98,15 +78,30 @@ class SolvedProblem:
         F*.
     """
 
-    def __init__(self, problem: fs.Problem, watch: Watch = lambda share, gap: None) -> None:
+    def __init__(self, problem: fs.Problem) -> None:
         self.problem = problem
         self.clients = problem.clients
         self.x = problem.solution()
         self.best = problem.objective(self.x)
-        self._watch = watch
 
-    def curves(self, runs: Mapping[str, PlannedRun]) -> dict[str, Columns]:
+    def curves(
+        self,
+        methods: Mapping[str, Method[Any]],
+        rounds: int,
+        watch: Watch,
+        until: float = -math.inf,
+    ) -> dict[str, Columns]:
         """Run methods from x = 0, one after the other.
+
+        Parameters
+        ----------
+        methods : mapping of str to Method
+        rounds : int
+            The most rounds of each.
+        watch : callable
+            Called as ``watch(share, gap)`` after each round.
+        until : float
+            The gap F(x) - F* at which a run ends.
 
         Returns
         -------
@@ -114,14 +109,10 @@ class SolvedProblem:
             For each run the columns ``round`` and ``gap``, at the start and after each round.
         """
         tables: dict[str, Columns] = {}
-        total = sum(run.rounds for run in runs.values())
-        for name, run in runs.items():
-            before = sum(runs[earlier].rounds for earlier in tables)
-
-            def watch(done: int, gap: float, before: int = before) -> None:
-                self._watch((before + done) / total, gap)
-
-            gaps = run_to_gap(self.clients, run, self.best, watch).trace.objective - self.best
+        for name, method in methods.items():
+            part = portion(watch, len(tables) / len(methods), 1.0 / (len(methods) * rounds))
+            trace = run_to_gap(self.clients, method, self.best, until, part, rounds=rounds).trace
+            gaps = trace.objective - self.best
             tables[name] = {"round": np.arange(len(gaps), dtype=np.float64), "gap": gaps}
         return tables
 
@@ -144,7 +135,7 @@ class SolvedProblem:
             # Ratios of distances near the level of rounding say nothing.
             return distances[-1] < 1e-6 * distances[0]
 
-        fs.solve(self.problem, algorithm1(s), rounds=rounds, tol=0, callbacks=[look])
+        fs.solve(self.problem, fs.FedSplit(s), rounds=rounds, tol=0, callbacks=[look])
         return float(np.max(np.divide(distances[1:], distances[:-1])))
 
     def gap(self, x: Array) -> float:
