@@ -428,7 +428,7 @@ def _cholesky(C: Array) -> Array:
 
 
 def _cholesky_together(C: Array) -> Sequence[Array]:
-    """That of every C_j, in one call if no C_j is indefinite."""
+    """The Cholesky factor of every C_j, in one call if no C_j is indefinite."""
     try:
         return list(np.linalg.cholesky(C))
     except np.linalg.LinAlgError:

@@ -40,7 +40,7 @@ class Interruption(Exception):
 
 
 class BudgetSpent(Interruption):
-    """As many questions as a run may ask have been asked; this one was not."""
+    """The run has spent its questions, and this one was not asked."""
 
 
 class Removal(Interruption):

@@ -71,10 +71,8 @@ def isotropic(
     device, dtype : str, optional
         As in ``Problem``: the rows are drawn there, and are others than NumPy's.
     """
-    x_true = _parameter(m, d, n, seed, 1.0)
     respond = _add_noise(noise), with_noise(noise)
-    rows = _gaussian((m, n, d), x_true, seed, device, dtype, respond)
-    return Ensemble(LeastSquares(), rows, x_true)
+    return _gaussian(LeastSquares(), (m, n, d), 1.0, seed, device, dtype, respond)
 
 
 def spiked(
@@ -166,11 +164,9 @@ def badly_scaled(
     decades : float
         A column is N(0, 1) times a unit of 10^U(-decades/2, decades/2).
     """
-    x_true = _parameter(m, d, n, seed, 1.0)
     units = 10.0 ** np.random.default_rng([seed, 1]).uniform(-decades / 2, decades / 2, size=d)
     respond = _add_noise(noise), with_noise(noise)
-    rows = _gaussian((m, n, d), x_true, seed, device, dtype, respond, units)
-    return Ensemble(LeastSquares(), rows, x_true)
+    return _gaussian(LeastSquares(), (m, n, d), 1.0, seed, device, dtype, respond, units)
 
 
 def logistic(
@@ -191,10 +187,8 @@ def logistic(
     scale : float
         x_0 ~ N(0, scale I).
     """
-    x_true = _parameter(m, d, n, seed, scale)
     respond = _draw_labels, labels
-    rows = _gaussian((m, n, d), x_true, seed, device, dtype, respond)
-    return Ensemble(Logistic(), rows, x_true)
+    return _gaussian(Logistic(), (m, n, d), scale, seed, device, dtype, respond)
 
 
 def label_sorted(
@@ -230,28 +224,32 @@ def haar(n: int, d: int, rng: Generator) -> Array:
 
 
 def _gaussian(
+    loss: Loss,
     shape: tuple[int, int, int],
-    x_true: Array,
+    scale: float,
     seed: int,
     device: str | None,
     dtype: str,
     respond: tuple[Respond, Respond],
-    units: Array | None = None,
-) -> Any:
-    """Rows with N(0, 1) entries, times the units of their columns; shape is (m, n, d).
+    units: float | Array = 1.0,
+) -> Ensemble:
+    """m clients with n rows of N(0, 1) entries, times the units of their columns; x_0 ~ N(0, scale I).
 
-    ``respond`` draws their targets from the predictors, in NumPy and on a device.
+    ``shape`` is (m, n, d). ``respond`` draws targets from predictors, in NumPy and on a device.
     """
-    if device is not None:
-        return gaussian_rows(shape, x_true, seed, device, dtype, respond[1], units)
+    m, n, d = shape
+    x_true = _parameter(m, d, n, seed, scale)
 
     def client(rng: Generator) -> Rows:
-        A = rng.standard_normal(shape[1:])
-        if units is not None:
-            A *= units
+        A = units * rng.standard_normal((n, d))
         return A, respond[0](rng, A @ x_true)
 
-    return _draw(shape[0], seed, client)
+    if device is None:
+        return Ensemble(loss, _draw(m, seed, client), x_true)
+    own = np.broadcast_to(units, d)
+    return Ensemble(
+        loss, gaussian_rows(shape, x_true, seed, device, dtype, respond[1], own), x_true
+    )
 
 
 def _add_noise(noise: float) -> Respond:

@@ -23,7 +23,7 @@ KEPT = 48
 """Binary digits that are kept of a float64: the others are about its rounding errors."""
 
 KEPT_OF_ROUNDED = 44
-"""The same of numbers that were rounded to the grid of ``clients.sums``."""
+"""Binary digits that are kept of a number that was rounded to the grid of ``clients.sums``."""
 
 WIDE_BITS = 288
 """The unit of wide sums is 2^-WIDE_BITS."""

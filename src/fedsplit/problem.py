@@ -146,7 +146,7 @@ class Problem:
         return f"Problem({words})"
 
     def _repr_html_(self) -> str:
-        """The same as a table, for notebooks."""
+        """The problem as a table, for notebooks."""
         cells = "".join(
             f"<tr><th>{name}</th><td>{escape(value)}</td></tr>"
             for name, value in self._facts.items()
@@ -164,7 +164,7 @@ class Problem:
         }
 
     def with_ridge(self, ridge: float | Sequence[float] | Array) -> Self:
-        """The same data with another ridge; nothing is copied."""
+        """This problem with another ridge; its data are not copied."""
         other = copy(self)
         other.ridge = _check_ridge(ridge)
         other._check_length()

@@ -60,7 +60,7 @@ class Summands:
         self._n += len(terms[0])
 
     def add_wide(self, values: ArrayLike) -> None:
-        """The same for numbers in any unit, from 2^-288 to 2^278: each is told in three windows."""
+        """Append numbers in any unit, from 2^-288 to 2^278: each takes the place of three."""
         numbers = np.asarray(values, dtype=np.float64).reshape(-1)
         self._add_integers(len(numbers), lambda digits: digits.wide(numbers))
 

@@ -70,7 +70,11 @@ class StochasticSolver(ProxSolver, Protocol):
         start: Array,
         streams: Streams | None = None,
     ) -> Proximal:
-        """As ``ProxSolver.solve``; ``streams`` is (k,), or None for the same seed for all."""
+        """Approximate prox_{s f_j}(v_j) for k clients.
+
+        ``streams`` is (k,), one seed for each client, or None for the same seed for all; the others
+        are those of ``ProxSolver.solve``.
+        """
 
 
 def bounded(V: Array, s: float | Array, at: Evaluation) -> Proximal:

@@ -112,5 +112,5 @@ def epochs(streams: Streams, stacked: Stacked, batch: int, passes: int) -> Itera
 
 
 def unseeded(k: int) -> Streams:
-    """The streams of k clients that were asked without any: the same one for each."""
+    """One stream for all k clients, where a question comes without any."""
     return np.zeros(k, dtype=np.int64)

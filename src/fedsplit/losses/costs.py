@@ -102,7 +102,7 @@ class Costs:
     work: Work = field(default_factory=Work, repr=False)
 
     def counted(self) -> Costs:
-        """The same costs for one question, with a count of work of their own."""
+        """These costs for one question, with a count of work that begins at zero."""
         counted = object.__new__(Costs)  # every question comes here, and __init__ takes longer
         counted.__dict__.update(self.__dict__, work=Work())
         return counted
@@ -276,7 +276,7 @@ class Evaluation:
         return add_diagonal(costs.terms.hessian(self.eta), costs.ridge + shift)
 
     def merged(self, other: Evaluation, mask: Mask) -> Evaluation:
-        """That of ``other`` where ``mask``, (k,), this one elsewhere: without a product."""
+        """The costs at the points of ``other`` where ``mask``, (k,), at these points elsewhere."""
         xp = namespace(self.X)
         if xp.all(mask):
             return other
@@ -370,9 +370,13 @@ class Evaluation:
         # of fewer rows than columns the Hessian is singular: the ridge is the smallest eigenvalue
         if costs.terms.large or costs.terms.rank < costs.terms.d:
             costs.work.hessians += 1
-            L = extremes(costs.terms.root(self.eta))[1] + costs.most_ridge
+            L = self._largest() + costs.most_ridge
             return costs.least_ridge + 0.0 * L, L
         return extreme_eigenvalues(self.hessian)
+
+    def _largest(self) -> Array:
+        """A bound on the largest eigenvalue of the terms' Hessians, without the ridge, (k,)."""
+        return extremes(self.costs.terms.root(self.eta))[1]
 
     def values_from(self, before: Evaluation, shares: Sequence[float], short: float = 1.0) -> Array:
         """f_j on the way from another point to this one, (k, len(shares)); 1 is this one.
@@ -449,9 +453,9 @@ class Evaluation:
 
     def _wide_decrement(self, G: Array) -> tuple[Array, Array]:
         """gᵀH⁻¹g and λ_min(H) with fewer observations than columns: λ_min(H) is the ridge."""
-        ridge = self.costs.ridge.min()
+        ridge = self.costs.least_ridge
         # With a smaller ridge than this, the small system has too few digits left.
-        certain = ridge > 1e-8 * extremes(self.costs.terms.root(self.eta))[1]
+        certain = ridge > 1e-8 * self._largest()
         mu = np.where(certain, ridge, 0.0)
         if not certain.any():
             return np.full(mu.shape, np.inf), mu
@@ -461,9 +465,9 @@ class Evaluation:
     def _large_decrement(self, G: Array) -> tuple[Array, Array]:
         """Bounds on gᵀH⁻¹g and λ_min(H) where H is too large to be held, one client per block."""
         self.costs.work.hessians += 1
-        ridge = self.costs.ridge
-        largest = float(extremes(self.costs.terms.root(self.eta))[1][0] + ridge.max())
-        q, mu = LargeHessian(self.times, self.diagonal(), ridge, largest).decrement(G[0])
+        largest = float(self._largest()[0] + self.costs.most_ridge)
+        hessian = LargeHessian(self.times, self.diagonal(), self.costs.ridge, largest)
+        q, mu = hessian.decrement(G[0])
         return np.array([q]), np.array([mu])
 
 

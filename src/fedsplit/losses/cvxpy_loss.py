@@ -79,7 +79,7 @@ class Expression:
             )
 
     def of(self, x: Any) -> Any:
-        """The same cost as an expression in another variable."""
+        """The client's cost as an expression in the variable x."""
         return self._build(x, self._data)
 
 

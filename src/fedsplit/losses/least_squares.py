@@ -94,7 +94,7 @@ class LeastSquares(LinearLoss):
 
 
 class QuadraticTerms(Terms):
-    """Terms f_j(x) = ½xᵀH_jx - c_jᵀx + const ≥ 0, whatever they are kept as."""
+    """Terms f_j(x) = ½xᵀH_jx - c_jᵀx + const ≥ 0, stored in any form."""
 
     quadratic = True
 

@@ -86,7 +86,7 @@ class ScalarLoss(LinearLoss):
         return np.full_like(b, self._floor)
 
     def targets(self, data: Sequence[Observations]) -> Sequence[Observations]:
-        """The data as it is, once φ has been looked at where every predictor is its offset."""
+        """The data, unchanged, once φ has been checked where every predictor is its offset."""
         for j, (_, b, _, o) in enumerate(data):
             answers = {
                 "value": self.value(o, b),

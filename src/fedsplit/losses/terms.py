@@ -218,7 +218,7 @@ class Block(NamedTuple):
     terms: Terms
 
     def part(self, clients: range) -> Block:
-        """Those of ``clients`` that are in this block, numbered from the first of ``clients``."""
+        """The part of this block in ``clients``, which are numbered from the first of them."""
         rows = [row for row, j in enumerate(self.clients) if j in clients]
         return Block([self.clients[row] - clients.start for row in rows], self.terms.take(rows))
 

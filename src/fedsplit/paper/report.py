@@ -31,7 +31,7 @@ def write_report(out: Path, command: str = "") -> list[str]:
     out : Path
         A folder that ``reproduce`` wrote; figures, claims.json and index.html are written there.
     command : str
-        The command that made the data, shown on the page; by default the last one is kept.
+        The command that made the data, shown on the page; by default that of the last run.
 
     Returns
     -------
