@@ -233,7 +233,7 @@ def _gaussian(
     respond: tuple[Respond, Respond],
     units: float | Array = 1.0,
 ) -> Ensemble:
-    """m clients with n rows of N(0, 1) entries, times the units of their columns; x_0 ~ N(0, scale I).
+    """Rows with N(0, 1) entries, times the units of their columns, and x_0 ~ N(0, scale I).
 
     ``shape`` is (m, n, d). ``respond`` draws targets from predictors, in NumPy and on a device.
     """
@@ -247,9 +247,8 @@ def _gaussian(
     if device is None:
         return Ensemble(loss, _draw(m, seed, client), x_true)
     own = np.broadcast_to(units, d)
-    return Ensemble(
-        loss, gaussian_rows(shape, x_true, seed, device, dtype, respond[1], own), x_true
-    )
+    rows = gaussian_rows(shape, x_true, seed, device, dtype, respond[1], own)
+    return Ensemble(loss, rows, x_true)
 
 
 def _add_noise(noise: float) -> Respond:

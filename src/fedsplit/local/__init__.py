@@ -31,5 +31,6 @@ SOLVERS: dict[str, type[ProxSolver]] = {
     "exact": ExactProx,
     "gradient": GradientProx,
 }
-"""Every local solver that a question to any client may name: the wire format, the documentation and the conformance tests read this table. ``CvxpyProx`` is not in it, because it
-needs an extra that a client may not have."""
+"""Every local solver that a question to any client may name: the wire format, the documentation and
+the conformance tests read this table. ``CvxpyProx`` is not in it, because it needs an extra that a
+client may not have."""
