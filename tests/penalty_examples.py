@@ -12,9 +12,8 @@ from fedsplit.penalties.coordinatewise import (
     NonNegativeElasticNet,
 )
 from fedsplit.penalties.group_l1 import GroupL1
-from fedsplit.penalties.l2_ball import L2Ball
 from fedsplit.penalties.penalty import Penalty
-from fedsplit.penalties.simplex import Simplex
+from fedsplit.penalties.sets import L2Ball, Simplex
 
 PENALTIES: dict[str, Callable[[int], Penalty]] = {
     "l1": lambda d: L1(0.7),

@@ -66,9 +66,9 @@ from fedsplit.penalties.coordinatewise import Box as Box
 from fedsplit.penalties.coordinatewise import ElasticNet as ElasticNet
 from fedsplit.penalties.coordinatewise import NonNegative as NonNegative
 from fedsplit.penalties.group_l1 import GroupL1 as GroupL1
-from fedsplit.penalties.l2_ball import L2Ball as L2Ball
 from fedsplit.penalties.penalty import Penalty as Penalty
-from fedsplit.penalties.simplex import Simplex as Simplex
+from fedsplit.penalties.sets import L2Ball as L2Ball
+from fedsplit.penalties.sets import Simplex as Simplex
 from fedsplit.problem import Problem as Problem
 from fedsplit.regression.client.privacy.privacy import Privacy as Privacy
 from fedsplit.regression.fit import fit as fit

@@ -83,15 +83,13 @@ class Problem:
         self.loss = loss
         self.ridge = _check_ridge(ridge)
         self.blocks: list[Block] = []
-        self._placed: DeviceClients | None = None
         if belongs_on_device(clients, device):
             rows = place(loss, clients, self.ridge, device, dtype)
             self.m = rows.m
             self.d = rows.d
             share = np.broadcast_to(self.ridge / self.m, (self.d,))
-            self._placed = DeviceClients(rows, share)
             # they answer the same questions
-            self.clients = cast(StackedClients, self._placed)
+            self.clients = cast(StackedClients, DeviceClients(rows, share))
             return
         if dtype is not None:
             raise InputError("dtype is for rows on a device: pass device=, or leave it out")
@@ -169,8 +167,6 @@ class Problem:
         other.ridge = _check_ridge(ridge)
         other._check_length()
         other.clients = other.among(self.m)
-        if self._placed is not None:
-            other._placed = cast(DeviceClients, other.clients)
         return other
 
     def _check_length(self) -> None:
@@ -184,7 +180,7 @@ class Problem:
         """Some neighbouring clients; the ridge is still that of the whole objective."""
         other = copy(self)
         other.m = len(clients)
-        if self._placed is not None:
+        if not self.blocks:
             raise InputError("clients on a device stay in this process: use no other engine")
         blocks = [block.part(clients) for block in self.blocks]
         other.blocks = [block for block in blocks if block.clients]
@@ -249,9 +245,7 @@ class Problem:
     @property
     def _together(self) -> StackedClients:
         """The clients, or the one that they are together on a device."""
-        if self._placed is not None:
-            return self._placed.pooled()
-        return self.clients
+        return self.clients if self.blocks else cast(DeviceClients, self.clients).pooled()
 
     def _stacked(self, blocks: list[Block]) -> StackedClients:
         """The clients in these blocks, each with λ/m."""
