@@ -15,7 +15,7 @@ from fedsplit.data.categories import Level, in_levels, merged_codes
 from fedsplit.data.formula.design_columns import DesignColumns
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.formula.model_frame import ModelFrame, Schema
-from fedsplit.data.formula.pooled_functions import function_of, outside
+from fedsplit.data.formula.pooled_functions import outside
 from fedsplit.data.lenient import take_readable
 from fedsplit.data.pooled.function import State
 from fedsplit.data.sources.client_data import Source
@@ -153,10 +153,7 @@ class Plan:
     def agreed(self) -> dict[str, str]:
         """The knots and breaks that nobody wrote, as R would be told, by the text of a function."""
         calls = {call.text: call for call in Formula(self.formula).pooled}
-        reports = {
-            text: function_of(calls[text]).report(calls[text].options, state)
-            for text, state in self.state.items()
-        }
+        reports = {text: calls[text].function.report(state) for text, state in self.state.items()}
         return {text: report for text, report in reports.items() if report}
 
     def rows(self, frame: pd.DataFrame) -> ModelFrame:
