@@ -29,7 +29,7 @@ from fedsplit.data.files.libraries import labelled
 from fedsplit.data.reading import Reading
 from fedsplit.data.sources.client_data import Source
 from fedsplit.data.sources.sources import sources
-from fedsplit.data.types import Fit
+from fedsplit.data.types import ColumnProfile
 from fedsplit.errors import InputError
 from tampering import mutated
 
@@ -414,7 +414,7 @@ def test_codes_of_the_user_are_missing_in_every_format(tmp_path: Path) -> None:
         assert read["t"].tolist() == ["x", None, None, None], data
 
 
-def fit_of(source: Source, column: str) -> Fit:
+def fit_of(source: Source, column: str) -> ColumnProfile:
     """What a column can be read as."""
     fit = source.columns()[column]
     assert fit is not None

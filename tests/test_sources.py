@@ -19,7 +19,7 @@ import pytest
 
 from fedsplit.data.sources.sources import sources
 from fedsplit.data.texts import as_text
-from fedsplit.data.types import MISSING, Fit
+from fedsplit.data.types import MISSING, ColumnProfile
 from fedsplit.errors import InputError
 from tampering import mutated
 
@@ -609,7 +609,7 @@ def test_frames_of_every_dtype_are_read_and_never_changed() -> None:
     assert read["category"].cat.categories.tolist() == ["x"]
     assert read["levels"].tolist() == [3.0, 4.0]
     assert source.read({"levels": "text"})["levels"].tolist() == ["3", "4"]
-    assert source.columns()["levels"] == Fit("all", "all", "none", "none", "none", True)
+    assert source.columns()["levels"] == ColumnProfile("all", "all", "none", "none", "none", True)
     assert read["decimal"].iloc[0] == 1.5
     assert read["stamp"].tolist()[0] == read["day"].tolist()[0] == 18292.0
     assert source.read({"stamp": "text"})["stamp"].tolist() == ["2020-01-31", None]

@@ -18,7 +18,15 @@ from pandas.api import types
 from fedsplit.data.look_alikes import advice_on_number
 from fedsplit.data.reading import Reading, ValueClass
 from fedsplit.data.tables import DTYPES, Values, one_line
-from fedsplit.data.types import Fit, Type, date_form, float_form, is_number, number_form, share
+from fedsplit.data.types import (
+    ColumnProfile,
+    Type,
+    date_form,
+    float_form,
+    is_number,
+    number_form,
+    share,
+)
 from fedsplit.errors import RowError
 
 
@@ -93,7 +101,7 @@ def class_counts(texts: Iterable[tuple[str, int]], reading: Reading) -> Counter[
     return found
 
 
-def fit_of(counts: Counter[ValueClass], stored_texts: int | None = None) -> Fit:
+def profile_of(counts: Counter[ValueClass], stored_texts: int | None = None) -> ColumnProfile:
     """Return what a column can be read as, from how many of its rows are of each class.
 
     Parameters
@@ -104,7 +112,7 @@ def fit_of(counts: Counter[ValueClass], stored_texts: int | None = None) -> Fit:
     """
     total = sum(counts.values()) - counts["missing"]
     texts = counts["text"] if stored_texts is None else stored_texts
-    return Fit(
+    return ColumnProfile(
         integer=share(counts["integer"], total),
         decimal=share(counts["integer"] + counts["decimal"], total),
         date=share(counts["date"], total),

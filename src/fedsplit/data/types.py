@@ -48,7 +48,7 @@ FRACTION = re.compile(r"\.[0-9]+")
 """Of the seconds of a timestamp."""
 
 
-class Fit(NamedTuple):
+class ColumnProfile(NamedTuple):
     """Of one column, how many of its values that are not missing can be read as each type.
 
     A column without any value has none of everything.
@@ -99,7 +99,7 @@ class Fit(NamedTuple):
         return "number"
 
 
-EMPTY = Fit("none", "none", "none", "none", "none")
+EMPTY = ColumnProfile("none", "none", "none", "none", "none")
 """Of a column without any value."""
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.pooled.column_statistics import Statistic
 from fedsplit.data.pooled.function import State
-from fedsplit.data.types import Fit
+from fedsplit.data.types import ColumnProfile
 from fedsplit.dialogue import Dialogue
 from fedsplit.regression.client.description import ColumnRequest, Description
 from fedsplit.regression.client.measuring import Measured
@@ -19,7 +19,7 @@ class Introduction(NamedTuple):
 
     Attributes
     ----------
-    columns : mapping of str to Fit or None
+    columns : mapping of str to ColumnProfile or None
         What those of its columns can be read as that the model needs.
     names : tuple of str
         Of all its columns.
@@ -32,7 +32,7 @@ class Introduction(NamedTuple):
         What functions such as ``poly`` ask for first, of the same rows.
     """
 
-    columns: Mapping[str, Fit | None]
+    columns: Mapping[str, ColumnProfile | None]
     names: tuple[str, ...]
     request: ColumnRequest | None = None
     description: Description | None = None
