@@ -66,11 +66,18 @@ class Expression:
     def __init__(self) -> None:
         self.columns: list[str] = []
         self.calls: list[PooledCall] = []
+        self._depth = 0
 
     def number(self, node: Node) -> Evaluator:
         """Compile a tree whose value is a number; a condition is 1 or 0."""
-        if node.depth > MOST_DEPTH:
+        self._depth += 1
+        if self._depth > MOST_DEPTH:
             raise ValueError("it is nested too deeply")
+        evaluator = self._compiled(node)
+        self._depth -= 1
+        return evaluator
+
+    def _compiled(self, node: Node) -> Evaluator:
         match node:
             case Number():
                 # Not Python's integers, whose powers could take forever.
