@@ -546,7 +546,13 @@ def test_a_group_column_splits_one_file_into_clients_and_reads_it_once(tmp_path:
 def test_a_group_that_cannot_split_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("site,v\na,1\n,2\nNA,3\n")
-    refused(lambda: sources(path, group="site"), path, "2 of 3 rows have no 'site'")
+    refused(
+        lambda: sources(path, group="site", missing="fail"),
+        path,
+        "2 of 3 rows have no 'site': fill them, or leave them out by missing='drop'",
+    )
+    path.write_text("site,v\n,2\nNA,3\n")
+    refused(lambda: sources(path, group="site"), path, "there is no row with a 'site'")
     refused(lambda: sources(path, group="sites"), path, "did you mean 'site'?")
     refused(
         lambda: sources([FRAME, FRAME], group="site"),

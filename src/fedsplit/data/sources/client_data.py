@@ -24,10 +24,13 @@ class SharedTable:
     table : Table
     length : int
         Its number of rows when it was split.
+    notes : sequence of str
+        What a user should know of how it was split.
     """
 
     table: Table
     length: int
+    notes: Sequence[str] = ()
     kept: Mapping[str, Values] | None = None
     wanted: Mapping[str, Type] = field(default_factory=dict)
 
@@ -76,7 +79,7 @@ class GroupSource:
         return to_frame(self.take(wanted))
 
     def notes(self) -> Sequence[str]:
-        return self.shared.table.notes()
+        return [*self.shared.table.notes(), *self.shared.notes]
 
 
 Source: TypeAlias = Table | GroupSource
