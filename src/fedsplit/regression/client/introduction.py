@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from fedsplit.data.formula.formula import Formula
-from fedsplit.data.formula.pooled_functions import function_of
-from fedsplit.data.pooled.agreement import Asking
 from fedsplit.data.pooled.column_statistics import Statistic
-from fedsplit.data.types import Fit
+from fedsplit.data.pooled.function import State
+from fedsplit.data.types import ColumnProfile
+from fedsplit.dialogue import Dialogue
 from fedsplit.regression.client.description import ColumnRequest, Description
 from fedsplit.regression.client.measuring import Measured
 
@@ -19,7 +19,7 @@ class Introduction(NamedTuple):
 
     Attributes
     ----------
-    columns : mapping of str to Fit or None
+    columns : mapping of str to ColumnProfile or None
         What those of its columns can be read as that the model needs.
     names : tuple of str
         Of all its columns.
@@ -32,20 +32,20 @@ class Introduction(NamedTuple):
         What functions such as ``poly`` ask for first, of the same rows.
     """
 
-    columns: Mapping[str, Fit | None]
+    columns: Mapping[str, ColumnProfile | None]
     names: tuple[str, ...]
     request: ColumnRequest | None = None
     description: Description | None = None
     measured: Measured | None = None
 
 
-def askings(formula: Formula) -> dict[str, Asking]:
+def askings(formula: Formula) -> dict[str, Dialogue[State]]:
     """The agreements that the functions of a formula need, by their text."""
     found = {}
     for call in formula.pooled:
-        asking = function_of(call).asking(call.options)
-        if asking is not None:
-            found[call.text] = asking
+        agreement = call.function.agreement()
+        if agreement is not None:
+            found[call.text] = agreement
     return found
 
 

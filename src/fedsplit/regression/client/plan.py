@@ -11,12 +11,11 @@ import numpy as np
 import pandas as pd
 
 from fedsplit.arrays import Array, Mask
-from fedsplit.data.categories import Level, in_levels, merged_codes
+from fedsplit.data.categories import Level, in_levels, merged_codes, readable
 from fedsplit.data.formula.design_columns import DesignColumns
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.formula.model_frame import ModelFrame, Schema
-from fedsplit.data.formula.pooled_functions import function_of, outside
-from fedsplit.data.lenient import take_readable
+from fedsplit.data.formula.pooled_functions import outside
 from fedsplit.data.pooled.function import State
 from fedsplit.data.sources.client_data import Source
 from fedsplit.data.tables import Values, to_frame
@@ -138,7 +137,8 @@ class Plan:
         try:
             return to_frame(read_columns(source, types, coded, where).values)
         except InputError:  # also of a file that cannot be read at all, which then fails again
-            return to_frame(take_readable(source, types, coded))
+            texts = source.take(dict.fromkeys(types, "text"))
+            return to_frame(readable(texts, types, coded))
 
     def _types(self, columns: Sequence[str], where: str) -> tuple[dict[str, Type], set[str]]:
         """What some columns are read as, and which of them are categories."""
@@ -153,10 +153,7 @@ class Plan:
     def agreed(self) -> dict[str, str]:
         """The knots and breaks that nobody wrote, as R would be told, by the text of a function."""
         calls = {call.text: call for call in Formula(self.formula).pooled}
-        reports = {
-            text: function_of(calls[text]).report(calls[text].options, state)
-            for text, state in self.state.items()
-        }
+        reports = {text: calls[text].function.report(state) for text, state in self.state.items()}
         return {text: report for text, report in reports.items() if report}
 
     def rows(self, frame: pd.DataFrame) -> ModelFrame:

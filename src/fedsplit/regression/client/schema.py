@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fedsplit.data.formula.formula import Formula
-from fedsplit.data.types import Fit, Type
+from fedsplit.data.types import ColumnProfile, Type, declaration
 from fedsplit.errors import InputError
 from fedsplit.regression.client.description import ColumnRequest
 from fedsplit.regression.families import FAMILIES
@@ -80,7 +80,9 @@ class Wanted:
         others = frozenset(self.others(formula))
         return ColumnRequest(schema.types, schema.categories, self.strict, others)
 
-    def request_of(self, name: str, present: Mapping[str, Fit | None]) -> ColumnRequest | None:
+    def request_of(
+        self, name: str, present: Mapping[str, ColumnProfile | None]
+    ) -> ColumnRequest | None:
         """What a client of this name and these columns would be asked for, if it were alone.
 
         None if a category is among them that neither the formula nor the user has declared: its
@@ -122,7 +124,7 @@ def decide(
     formula: Formula,
     wanted: Wanted,
     columns: Sequence[str],
-    present: Mapping[str, Mapping[str, Fit | None]],
+    present: Mapping[str, Mapping[str, ColumnProfile | None]],
 ) -> Schema:
     """Decide what the columns of a model are read as.
 
@@ -168,7 +170,7 @@ def decide(
     return Schema(types, frozenset(categories))
 
 
-def _is_share(column: str, wanted: Wanted, fits: Mapping[str, Fit]) -> bool:
+def _is_share(column: str, wanted: Wanted, fits: Mapping[str, ColumnProfile]) -> bool:
     """Whether a target of two classes is the share of successes among several trials."""
     if not FAMILIES[wanted.family].binary:
         return False
@@ -183,7 +185,9 @@ def _is_share(column: str, wanted: Wanted, fits: Mapping[str, Fit]) -> bool:
     return True
 
 
-def _known(column: str, present: Mapping[str, Mapping[str, Fit | None]]) -> dict[str, Fit]:
+def _known(
+    column: str, present: Mapping[str, Mapping[str, ColumnProfile | None]]
+) -> dict[str, ColumnProfile]:
     """What the clients that have values in a column can read it as."""
     known = {}
     for name, own in present.items():
@@ -200,20 +204,20 @@ def _known(column: str, present: Mapping[str, Mapping[str, Fit | None]]) -> dict
     return known
 
 
-def _stored_category(column: str, fits: Mapping[str, Fit]) -> Type:
+def _stored_category(column: str, fits: Mapping[str, ColumnProfile]) -> Type:
     """The type of a column that is a category because clients have stored it as one."""
     one = next(name for name, fit in fits.items() if fit.category)
     for other, fit in fits.items():
         if not fit.category and fit.type != "text":
             raise InputError(
                 f"column {column} is a category at client {one} and holds {IN_WORDS[fit.type]} at "
-                f"client {other}: write C({column}) if it is a category, or declare it, as in "
-                f"--types {column}={fit.type}"
+                f"client {other}: write C({column}) if it is a category, or declare it by "
+                f"{declaration(column, fit.type)}"
             )
     return "text"
 
 
-def _check_labels(column: str, fits: Mapping[str, Fit]) -> None:
+def _check_labels(column: str, fits: Mapping[str, ColumnProfile]) -> None:
     """Raise InputError if a category has labels at one client and their numbers at another."""
     labels = [name for name, fit in fits.items() if fit.category and fit.words]
     numbers = [name for name, fit in fits.items() if fit.type == "number"]
@@ -221,11 +225,11 @@ def _check_labels(column: str, fits: Mapping[str, Fit]) -> None:
         raise InputError(
             f"column {column} is a category of words at client {labels[0]} and holds numbers at "
             f"client {numbers[0]}: if they stand for the same, give every value its label, or give "
-            f"--types {column}=text to keep them apart"
+            f"{declaration(column, 'text')} to keep them apart"
         )
 
 
-def _common_type(column: str, fits: Mapping[str, Fit], category: bool) -> Type:
+def _common_type(column: str, fits: Mapping[str, ColumnProfile], category: bool) -> Type:
     """The type that suits all clients; text, if it is a category and they have several."""
     types = {name: fit.type for name, fit in fits.items()}
     if not category:
@@ -245,6 +249,6 @@ def _common_type(column: str, fits: Mapping[str, Fit], category: bool) -> Type:
         (one, first), (other, second) = (other, second), (one, first)
     raise InputError(
         f"column {column} holds {IN_WORDS[first]} at client {one} and {IN_WORDS[second]} at client "
-        f"{other}: correct the file, declare the column, as in --types {column}={first}, or write "
-        f"C({column}) if it is a category"
+        f"{other}: correct the file, declare the column by {declaration(column, first)}, or "
+        f"write C({column}) if it is a category"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -94,6 +95,7 @@ def agree(
     descriptions = looked.descriptions
     if settings.missing == "fail":
         _check_complete(descriptions)
+    _check_enough(descriptions)
     taking_part = looked.taking_part
     measured = _measured(looked, taking_part)
     plan, used, findings = _agree_on_plan(
@@ -183,8 +185,31 @@ def _check_complete(descriptions: Mapping[str, Description]) -> None:
             if absent:
                 raise InputError(
                     f"client {name}: column {column} has {absent} missing "
-                    f"value{'s' * (absent > 1)}: fill them, or choose drop for missing values"
+                    f"value{'s' * (absent > 1)}: fill them, or leave rows out by missing='drop'"
                 )
+
+
+def _check_enough(descriptions: Mapping[str, Description], shown: int = 3) -> None:
+    """Raise InputError if one row alone is complete, of which everything would be constant.
+
+    Parameters
+    ----------
+    descriptions : mapping of str to Description
+        By client.
+    shown : int
+        How many columns are named, those first that lack the most values.
+    """
+    total = sum(each.rows for each in descriptions.values())
+    if total <= 1 or sum(each.kept for each in descriptions.values()) != 1:
+        return
+    absent: Counter[str] = Counter()
+    for each in descriptions.values():
+        absent.update(each.missing)
+    most = [f"{column} in {count:,}" for column, count in absent.most_common(shown) if count]
+    lacking = f", values are missing of {', '.join(most)}" if most else ""
+    raise InputError(
+        f"1 of {total:,} rows is complete{lacking}: leave out of the model what most rows lack"
+    )
 
 
 def _check_inside(name: str, outside: int, settings: Settings) -> None:
@@ -192,7 +217,7 @@ def _check_inside(name: str, outside: int, settings: Settings) -> None:
     if outside and settings.missing == "fail":
         raise InputError(
             f"client {name}: {outside} row{'s' * (outside > 1)} outside the breaks of cut(): write "
-            "wider ones, or choose drop for missing values"
+            "wider ones, or leave rows out by missing='drop'"
         )
 
 

@@ -145,8 +145,8 @@ def _check_all_declared(
     lacking = [column for column in columns if column not in declared]
     if lacking:
         raise InputError(
-            f"{mode}: the study must declare the {what} of column {listed(lacking)}, in "
-            f"--{what}: no client tells them"
+            f"{mode}: the study must declare the {what} of column {listed(lacking)}, by the "
+            f"option {what}: no client tells them"
         )
 
 

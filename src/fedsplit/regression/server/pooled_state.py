@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from fedsplit.arrays import Array
 from fedsplit.data.formula.formula import Formula
-from fedsplit.data.formula.pooled_functions import CATEGORIES
 from fedsplit.data.pooled.agreement import agree_on_states
 from fedsplit.data.pooled.column_statistics import Statistic
 from fedsplit.errors import InputError
@@ -86,6 +85,6 @@ def agree_on_state(
         raise
     except ValueError as error:
         raise InputError(f"formula {plan.formula!r}: {error}") from None
-    if not used and any(call.function in CATEGORIES for call in formula.pooled):
+    if not used and any(call.function.is_category for call in formula.pooled):
         ask({})
     return PooledState(replace(plan, state=states), used, list(dict.fromkeys(warnings)))
