@@ -102,11 +102,11 @@ def compared(federation: Federation, gone: str = "") -> str:
     if members not in (frozenset(NAMES), frozenset(NAMES) - {gone}):
         raise Wrong(f"the clients of the table are {sorted(members)}")
     model = EXPECTED[members]
-    if np.abs((found["coef"] - model.coef) / model.errors).max() > TOLERANCE:
-        raise Wrong(f"other numbers: {found['coef']} for {model.coef}")
+    if np.abs((found["coef"] - model.params) / model.estimates.errors).max() > TOLERANCE:
+        raise Wrong(f"other numbers: {found['coef']} for {model.params}")
     if len(members) < len(NAMES):
         return WITHOUT
-    if np.array_equal(found["coef"], model.coef):
+    if np.array_equal(found["coef"], model.params):
         return BITS
     return CLOSE
 

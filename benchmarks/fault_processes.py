@@ -185,7 +185,11 @@ class Federation:
                         checkpoint=checkpoint,
                     )
                     model = fit_over(MessageChannel(server, who), options)
-                np.savez(self.result, coef=model.coef, clients=np.array(list(model.clients.index)))
+                np.savez(
+                    self.result,
+                    coef=model.params,
+                    clients=np.array(list(model.clients.index)),
+                )
             except (fs.InputError, fs.TooFewClients, OSError) as error:
                 _say(f"error: {error}")
                 return 2

@@ -78,11 +78,11 @@ def fit_million(folder: Path, family: str) -> dict[str, float]:
     model = fit(str(folder / "*.parquet"), f"{target} ~ {' + '.join(NAMES)}", family=family)
     str(model.summary())
     seconds = time.perf_counter() - began
-    assert model.n == CLIENTS * ROWS
+    assert model.nobs == CLIENTS * ROWS
     return {
         "peak": resident("VmHWM") / 1e9,
         "seconds": seconds,
-        "questions": model.questions,
+        "questions": model.exchanges,
     }
 
 

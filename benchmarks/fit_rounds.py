@@ -219,7 +219,13 @@ def measure(name: str) -> tuple[str, ...] | None:
     ours, model = questions(fit, data, "information")
     good = model.converged and ours <= min(newton, MOST)
     m = len(model.clients)
-    cells = (fit.title, fit.options["family"], f"{m}", f"{model.n}", f"{len(model.names)}")
+    cells = (
+        fit.title,
+        fit.options["family"],
+        f"{m}",
+        f"{model.nobs}",
+        f"{len(model.estimates.names)}",
+    )
     return (*cells, f"{newton}", f"{ours}", "yes" if good else "**no**")
 
 

@@ -106,19 +106,19 @@ def fitted(seed: int, epsilon: float, secure: bool) -> Outcome:
         secure=secure,
         dp=fs.Privacy(epsilon, DELTA, CLIP, 5, seed=seed),
     )
-    assert model.noised is not None
+    assert isinstance(model, fs.NoisyModel)
     rows = pd.concat(data.values())
     A = np.column_stack([np.ones(len(rows)), rows[["x", "z", "old"]].to_numpy()])
     b = rows["y"].to_numpy(dtype=float)
     pooled, H = minimiser(A, b, np.zeros(len(TRUTH)), 0.0)
     noise = noise_multiplier(epsilon, DELTA) * math.sqrt(1 if secure else CLIENTS)
     descents = [descended(A, b, rounds, noise, rng) for rounds in DESCENTS]
-    found = np.array([model.coef, pooled, *descents, perturbed(A, b, epsilon, rng)])
+    found = np.array([model.params, pooled, *descents, perturbed(A, b, epsilon, rng)])
     interval = model.conf_int().to_numpy()
     covered = (interval[:, 0] <= TRUTH) & (interval[:, 1] >= TRUTH)
-    noise_se = np.array(model.noised.noise_se)
+    noise_se = np.array(model.noise.noise_se)
     pooled_se = np.sqrt(np.diag(np.linalg.inv(H)))
-    return Outcome(covered, model.errors, noise_se, pooled_se, found - TRUTH)
+    return Outcome(covered, model.estimates.errors, noise_se, pooled_se, found - TRUTH)
 
 
 def show(epsilon: float, secure: bool, sets: int) -> None:

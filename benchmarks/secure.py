@@ -52,12 +52,12 @@ def twenty(columns: int) -> dict[str, pd.DataFrame]:
 def compare(name: str, fits: Sequence[Callable[[], fs.Model]]) -> None:
     """Print a row about one model, fitted openly and by secure sums."""
     models = [fit() for fit in fits]
-    apart = np.max(np.abs(models[1].coef - models[0].coef) / models[0].errors)
+    apart = np.max(np.abs(models[1].params - models[0].params) / models[0].estimates.errors)
     openly, secure = spent_side_by_side(fits, REPETITIONS)
     row(
         name,
-        f"{models[0].questions}, {openly.elapsed:.2f} s, {openly.processor:.2f} s",
-        f"{models[1].questions}, {secure.elapsed:.2f} s, {secure.processor:.2f} s",
+        f"{models[0].exchanges}, {openly.elapsed:.2f} s, {openly.processor:.2f} s",
+        f"{models[1].exchanges}, {secure.elapsed:.2f} s, {secure.processor:.2f} s",
         f"{secure.elapsed / openly.elapsed:.2f}, {secure.processor / openly.processor:.2f}",
         f"{apart:.0e}",
         f"{models[1].certificate.bound:.0e}",

@@ -30,7 +30,7 @@ def draw(target: Path) -> None:
     }
     figure = Figure(figsize=(7.2, 4.6), layout="constrained")
     axes = figure.subplots()
-    rows = range(len(model.names))
+    rows = range(len(model.estimates.names))
     axes.axvspan(
         -1.96, 1.96, color=plots.SKY, alpha=0.25, lw=0, label="95 % interval of the pooled fit"
     )
@@ -47,7 +47,7 @@ def draw(target: Path) -> None:
         label="FedSplit (proved)",
         zorder=3,
     )
-    axes.set_yticks(rows, model.names, fontsize=8)
+    axes.set_yticks(rows, model.estimates.names, fontsize=8)
     axes.invert_yaxis()
     axes.set_xlabel("distance from the pooled coefficient, in standard errors")
     axes.set_title("Doctor visits, six sites: where each method stops", loc="left", fontsize=10)

@@ -82,7 +82,14 @@ def fit_run(log: Path | None, checkpoint: fs.Checkpoint | None) -> Array:
         ridge=0.1,
         rounds=300,
     )
-    return np.concatenate([model.coef, model.errors, model.trace.residual, [model.deviance]])
+    return np.concatenate(
+        [
+            model.params,
+            model.estimates.errors,
+            model.run.of_rounds.residual,
+            [model.deviance],
+        ]
+    )
 
 
 RUNS: dict[str, Run] = {"solve": solve_run, "fit": fit_run}

@@ -53,13 +53,13 @@ def fit(formula: str, family: str = "gaussian", **options: Any) -> fs.Model:
 
 def agrees(model: fs.Model, coef: list[float], errors: list[float], rtol: float = 1e-9) -> None:
     assert model.converged
-    known = np.isfinite(model.coef)
+    known = np.isfinite(model.params)
     np.testing.assert_array_equal(known, np.isfinite(coef))
-    np.testing.assert_allclose(model.coef[known], np.array(coef)[known], rtol=rtol)
+    np.testing.assert_allclose(model.params.to_numpy()[known], np.array(coef)[known], rtol=rtol)
     # R's standard errors have the weights of the last step but one
-    np.testing.assert_allclose(model.errors[known], errors, rtol=max(rtol, 1e-6))
-    assert np.isnan(model.errors[~known]).all()
-    assert model.rank == known.sum()
+    np.testing.assert_allclose(model.estimates.errors[known], errors, rtol=max(rtol, 1e-6))
+    assert np.isnan(model.estimates.errors[~known]).all()
+    assert model.estimates.rank == known.sum()
 
 
 NA = np.nan
@@ -110,7 +110,7 @@ def test_the_later_of_dependent_columns_is_aliased_and_the_others_are_as_in_r(
     model = fit(formula, family)
     agrees(model, coef, errors, 1e-8)
     assert list(model.aliased) == [
-        name for name, value in zip(model.names, coef, strict=True) if np.isnan(value)
+        name for name, value in zip(model.estimates.names, coef, strict=True) if np.isnan(value)
     ]
     assert model.deviance == pytest.approx(deviance, rel=1e-10)
 
@@ -135,7 +135,7 @@ def test_a_target_far_from_zero_is_centred() -> None:
     errors = [0.0518458928570513, 0.0892080551279856, 0.0890502564355569]
     agrees(model, coef, errors, 1e-8)  # R itself has lost half of its digits
     exact = fs.fit(frame, "y ~ x + u", group="site")
-    np.testing.assert_allclose(model.coef - exact.coef, [1e8, 0, 0], atol=2e-8)
+    np.testing.assert_allclose(model.params - exact.params, [1e8, 0, 0], atol=2e-8)
     predicted = model.predict(frame)
     np.testing.assert_allclose(predicted - 1e8, exact.predict(frame), atol=1e-7)
 
@@ -146,8 +146,8 @@ def test_the_origin_of_a_target_moves_the_intercept_alone(family: str) -> None:
     frame["moved"] = frame.y + 4096.0  # sums without rounding, or next to none
     here = fs.fit(frame, "y ~ x + a", family=family, group="site")
     there = fs.fit(frame, "moved ~ x + a", family=family, group="site")
-    np.testing.assert_allclose(there.coef - here.coef, [4096, 0, 0, 0], atol=1e-10)
-    np.testing.assert_allclose(there.errors, here.errors, rtol=1e-9)
+    np.testing.assert_allclose(there.params - here.params, [4096, 0, 0, 0], atol=1e-10)
+    np.testing.assert_allclose(there.estimates.errors, here.estimates.errors, rtol=1e-9)
     assert there.deviance == pytest.approx(here.deviance)
 
 
@@ -155,8 +155,8 @@ def test_every_class_has_the_aliased_columns() -> None:
     model = fit("kind ~ x + sum + u", "multinomial")
     small = fit("kind ~ x + sum", "multinomial")
     assert list(model.aliased) == ["l:u", "m:u"]
-    known = np.isfinite(model.coef)
-    np.testing.assert_allclose(model.coef[known], small.coef, rtol=1e-7)
+    known = np.isfinite(model.params)
+    np.testing.assert_allclose(model.params.to_numpy()[known], small.params, rtol=1e-7)
     assert model.aic == pytest.approx(small.aic)
 
 
@@ -164,10 +164,10 @@ def test_an_aliased_column_counts_for_nothing_in_predictions_and_has_no_covarian
     model = fit("y ~ x + u + sum")
     small = fit("y ~ x + u")
     np.testing.assert_allclose(model.predict(rows()), small.predict(rows()), rtol=1e-12)
-    covariance = model.covariance(robust=True)
+    covariance = model.cov_params(robust=True)
     assert covariance["sum"].isna().all()
     np.testing.assert_allclose(
-        covariance.drop(columns="sum").drop(index="sum"), small.covariance(robust=True), rtol=1e-9
+        covariance.drop(columns="sum").drop(index="sum"), small.cov_params(robust=True), rtol=1e-9
     )
     assert model.aic == pytest.approx(small.aic)
     assert model.dispersion == pytest.approx(small.dispersion)
@@ -177,11 +177,11 @@ def test_an_aliased_column_counts_for_nothing_in_predictions_and_has_no_covarian
 def test_with_a_constraint_alone_columns_are_aliased_and_with_a_penalty_none_is() -> None:
     bounded = fit("y ~ x + u + sum", nonnegative=["u"])
     assert list(bounded.aliased) == ["sum"]
-    assert bounded.coef_["u"] == 0.0
+    assert bounded.params["u"] == 0.0
     for penalty in ("ridge", "l1"):
         model = fit("y ~ x + u + sum", "gaussian", **{penalty: 1.0})
         assert list(model.aliased) == []
-        assert np.isfinite(model.coef).all()
+        assert np.isfinite(model.params).all()
 
 
 def test_aliased_columns_are_named_in_the_table_and_null_in_the_json(tmp_path: Path) -> None:
@@ -243,4 +243,4 @@ def test_a_level_that_a_client_lacks_is_determined_by_the_others(target: str) ->
     # without a constant term its column is zero there, also in the coordinates of the rounds
     there = faulty.fit(frames, f"{target} ~ 0 + ward + age", family=family)
     here = fs.fit(frames, f"{target} ~ 0 + ward + age", family=family)
-    np.testing.assert_allclose(there.coef_, here.coef_, rtol=1e-12)
+    np.testing.assert_allclose(there.params, here.params, rtol=1e-12)

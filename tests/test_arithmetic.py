@@ -47,8 +47,8 @@ def least_squares(A: Array, b: Array) -> list[Fraction]:
 
 def away(model: fs.Model, exact: list[Fraction]) -> float:
     """How far coefficients are from exact ones, in the standard errors of a certificate."""
-    errors = model.errors * model.certificate.inflation
-    triples = zip(model.coef.tolist(), exact, errors, strict=True)
+    errors = model.estimates.errors * model.certificate.inflation
+    triples = zip(model.params.to_numpy().tolist(), exact, errors, strict=True)
     return max(abs(float(Fraction(coef) - each)) / float(error) for coef, each, error in triples)
 
 
@@ -109,6 +109,7 @@ def test_a_nearly_perfect_fit_says_in_which_standard_errors_it_is_proved() -> No
     assert "those of the table" not in str(ordinary)
     frame = nearly("nearly perfect")
     model = fs.fit(frame, "y ~ x + z", group="c")
+    assert model.dispersion is not None
     share = model.dispersion / float(np.var(frame.y))
     np.testing.assert_allclose(model.certificate.inflation, np.sqrt(1e-6 / share), rtol=1e-6)
     assert "times those of the table: the fit is nearly perfect" in str(model.certificate)
@@ -164,7 +165,7 @@ def test_a_maximum_of_the_likelihood_to_50_digits_is_as_near_as_the_certificate_
     model = fs.fit(frame, "y ~ x + z", family=family, group="c")
     with localcontext() as context:
         context.prec = 60
-        exact = newton(np.column_stack([np.ones(n), x, z]), y, model.coef, family)
+        exact = newton(np.column_stack([np.ones(n), x, z]), y, model.params, family)
     certificate = model.certificate
     assert certificate.arithmetic is not None
     assert certificate.standard_errors is not None

@@ -123,7 +123,7 @@ def test_a_log_that_is_changed_or_cut_and_chained_anew_is_noticed(
 ) -> None:
     study = federation.study()
     federation.approve(study)
-    head = federation.fit(study).logs["a"]
+    head = federation.fit(study).run.logs["a"]
     assert run(["audit", str(kept(federation)), "--head", head]) == 0
     rewrite(federation, change(entries(federation)))
     assert run(["audit", str(kept(federation)), "--head", head]) == 1
@@ -359,9 +359,9 @@ def test_a_log_that_is_shorter_than_before_is_an_incident_at_the_server(
     study = federation.study()
     federation.approve(study)
     model = federation.fit(study)
-    number, _, head = model.logs["a"].partition(":")
+    number, _, head = model.run.logs["a"].partition(":")
     assert int(number) == len(entries(federation))
-    assert not model.incidents
+    assert not model.run.incidents
     history = History()
     for line in (7, 8, 3):
         history.note_log("a", f"{line}:{head}")

@@ -693,7 +693,7 @@ def test_a_client_that_never_answers_is_left_out_if_the_study_allows(
     assert list(model["removed"]) == ["hospital2"]
     frames = dict(list(people().items())[:2])
     here = fs.fit(frames, FORMULA)
-    np.testing.assert_allclose(list(model["coef"].values()), here.coef_, rtol=1e-9)
+    np.testing.assert_allclose(list(model["coef"].values()), here.params, rtol=1e-9)
 
 
 def test_a_study_that_could_never_be_run_is_refused_before_any_file_goes_out(

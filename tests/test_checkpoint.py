@@ -594,7 +594,9 @@ def test_a_fit_that_stopped_for_want_of_a_client_goes_on_when_it_is_back(
     model = fit(people(), FORMULA, checkpoint=kept, **settings)
     assert model.converged
     np.testing.assert_allclose(
-        model.coef, fs.fit(people(), FORMULA, family="poisson").coef, rtol=1e-9
+        model.params,
+        fs.fit(people(), FORMULA, family="poisson").params,
+        rtol=1e-9,
     )
 
 

@@ -110,10 +110,10 @@ def test_a_fit_goes_on_without_a_bad_answer_and_ends_at_the_same_table(name: str
     model = fit(people(), FORMULA, script, family="poisson", method=method)
     clean = undisturbed()
     assert model.converged
-    np.testing.assert_allclose(model.coef, clean.coef, rtol=1e-9)
-    assert model.log_likelihood == pytest.approx(clean.log_likelihood, rel=1e-12)
-    assert {each.client for each in model.incidents} == {"hospital1"}
-    assert all(text in each.what for each in model.incidents)
+    np.testing.assert_allclose(model.params, clean.params, rtol=1e-9)
+    assert model.llf == pytest.approx(clean.llf, rel=1e-12)
+    assert {each.client for each in model.run.incidents} == {"hospital1"}
+    assert all(text in each.what for each in model.run.incidents)
     [line] = [line for line in model.summary().splitlines() if line.startswith("incident")]
     assert "client hospital1" in line
     assert text in line
@@ -166,8 +166,8 @@ def test_newton_takes_over_in_a_fit_also_where_a_client_fails(
     monkeypatch.setattr("fedsplit.regression.server.search.CAUTION", 1e9)
     model = fit(people(), FORMULA, at_times(died, "hospital1"), family="poisson")
     assert model.converged
-    assert any(each.what == "its process died" for each in model.incidents)
-    np.testing.assert_allclose(model.coef, undisturbed().coef, rtol=1e-9)
+    assert any(each.what == "its process died" for each in model.run.incidents)
+    np.testing.assert_allclose(model.params, undisturbed().params, rtol=1e-9)
 
 
 def test_a_round_closes_in_time_and_a_slow_client_is_heard_when_it_is_quick_again(
@@ -212,7 +212,9 @@ def test_clients_of_whom_one_is_absent_in_every_round_still_come_to_an_end(p: fs
     assert model.converged
     assert model.rounds < 60
     np.testing.assert_allclose(
-        model.coef, fs.fit(frames, FORMULA, family="poisson").coef, rtol=1e-8
+        model.params,
+        fs.fit(frames, FORMULA, family="poisson").params,
+        rtol=1e-8,
     )
 
 
@@ -447,7 +449,7 @@ def test_a_client_that_refuses_is_removed_where_enough_are_left(number: int) -> 
     rest = fs.fit(without(people(), "hospital1"), FORMULA, family="poisson")
     assert model.converged
     assert dict(model.removed) == {"hospital1": "refused: its owner says no"}
-    np.testing.assert_allclose(model.coef, rest.coef, rtol=1e-8)
+    np.testing.assert_allclose(model.params, rest.params, rtol=1e-8)
     with pytest.raises(fs.InputError, match="client hospital1: its owner says no"):
         fit(people(), FORMULA, script, enough(3), family="poisson")
 
@@ -467,7 +469,7 @@ def test_a_run_without_a_client_that_refused_resumes_to_the_same_bits(tmp_path: 
     kept = fs.Checkpoint(tmp_path, resume=True)
     model = fit(people(), FORMULA, well, enough(2), kept, family="poisson")
     assert dict(model.removed) == {"hospital1": "refused: its owner says no"}
-    np.testing.assert_array_equal(model.coef, whole.coef)
+    np.testing.assert_array_equal(model.params, whole.params)
 
 
 def without(frames: dict[str, pd.DataFrame], name: str) -> dict[str, pd.DataFrame]:
@@ -511,11 +513,11 @@ def test_without_a_removed_client_a_fit_is_that_of_the_others(case: str) -> None
     for question in ("columns", "code", "local_model"):  # in the handshake, and in the rounds
         model = fit(frames, formula, since_asked(question, "hospital2"), enough(2), **settings)
         assert model.converged
-        assert list(model.names) == list(clean.names)
-        np.testing.assert_allclose(model.coef, clean.coef, rtol=1e-7, atol=1e-9)
-        np.testing.assert_allclose(model.errors, clean.errors, rtol=1e-7)
+        assert list(model.estimates.names) == list(clean.estimates.names)
+        np.testing.assert_allclose(model.params, clean.params, rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(model.estimates.errors, clean.estimates.errors, rtol=1e-7)
         assert list(model.clients.index) == ["hospital0", "hospital1"]
-        assert model.n == clean.n
+        assert model.nobs == clean.nobs
         assert dict(model.removed) == {"hospital2": "no answer in time"}
         assert "removed: client hospital2 (no answer in time)" in model.summary()
 
@@ -534,7 +536,7 @@ def test_a_removal_at_any_question_of_a_fit_ends_in_the_right_table() -> None:
         assert model.converged
         gone = number <= len(asked)
         assert list(model.removed) == ["hospital1"] * gone
-        np.testing.assert_allclose(model.coef, (rest if gone else whole).coef, rtol=1e-8)
+        np.testing.assert_allclose(model.params, (rest if gone else whole).params, rtol=1e-8)
 
 
 def test_a_fit_waits_for_an_absent_client_before_it_proves_anything() -> None:
@@ -544,7 +546,7 @@ def test_a_fit_waits_for_an_absent_client_before_it_proves_anything() -> None:
 
     model = fit(people(), FORMULA, script, family="poisson")
     assert model.converged
-    np.testing.assert_allclose(model.coef, undisturbed().coef, rtol=1e-9)
+    np.testing.assert_allclose(model.params, undisturbed().params, rtol=1e-9)
     with pytest.raises(fs.TooFewClients, match="client hospital1"):
         fit(people(), FORMULA, from_then_on("hospital1", 8), family="poisson")
 

@@ -51,16 +51,16 @@ def test_in_process_ray_and_six_organisations_give_the_same_bits(tmp_path: Path)
         assert f"clients 6 of 6: {', '.join(SITES)}" in err.splitlines()
     assert not list((tmp_path / "out").rglob("checkpoint.json"))  # it is done
     there = fs.load(tmp_path / "out")
-    assert np.array_equal(here.coef, on_ray.coef)
-    assert np.array_equal(here.coef, there.coef)
-    assert here.covariance_ is not None
-    assert there.covariance_ is not None
-    assert np.array_equal(here.covariance_, there.covariance_)
-    assert here.log_likelihood == on_ray.log_likelihood == there.log_likelihood
+    assert np.array_equal(here.params, on_ray.params)
+    assert np.array_equal(here.params, there.params)
+    assert here.estimates.covariance is not None
+    assert there.estimates.covariance is not None
+    assert np.array_equal(here.estimates.covariance, there.estimates.covariance)
+    assert here.llf == on_ray.llf == there.llf
     assert here.rounds == on_ray.rounds == there.rounds
     assert "converged yes" in out
-    assert list(there.attendance["answered"]) == [there.rounds] * 6
-    assert not there.incidents
+    assert list(there.run.attendance["answered"]) == [there.rounds] * 6
+    assert not there.run.incidents
 
 
 def test_two_clients_are_killed_one_returns_one_is_removed_and_a_third_sends_nan(
@@ -140,7 +140,7 @@ def test_a_server_that_is_stopped_goes_on_to_the_same_bits(
         assert status == 0, err
         rounds = federation.asked("site3", question)
     told = json.loads(text)
-    assert list(told["coef"].values()) == here.coef.tolist()
+    assert list(told["coef"].values()) == here.params.to_numpy().tolist()
     assert told["rounds"] == here.rounds
     assert (
         before + int((here.trace.kind == "round").sum()) > rounds
@@ -171,7 +171,7 @@ def test_a_study_waits_for_its_owners_and_its_log_comes_out_again(tmp_path: Path
     found = fs.load(tmp_path / "out")
     for client in sites:
         folder = str(federation.kept(client))
-        assert run(["audit", folder, "--head", found.logs[client]]) == 0
+        assert run(["audit", folder, "--head", found.run.logs[client]]) == 0
     log = (tmp_path / "site3.log").read_text(encoding="utf-8")
     assert "is pending: fedsplit approve --folder" in log
     assert "has ended, with this result" in log

@@ -43,8 +43,8 @@ def plain() -> Any:
 
 
 def same_bits(one: Any, other: Any) -> bool:
-    assert list(one.names) == list(other.names)
-    return bool(np.array_equal(one.coef, other.coef) and np.array_equal(one.se, other.se))
+    assert list(one.params.index) == list(other.params.index)
+    return bool(np.array_equal(one.params, other.params) and np.array_equal(one.bse, other.bse))
 
 
 @pytest.mark.parametrize(
@@ -90,15 +90,15 @@ def test_row_names_at_many_sites_are_one_warning(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["people.rds", "people.sav", "people.zsav", "people.dta"])
 def test_levels_keep_the_order_of_the_factor_or_of_the_codes(name: str) -> None:
     model = fs.fit(FILES / name, "y ~ grade")
-    assert list(model.names) == ["Intercept", "grade[T.mid]", "grade[T.high]"]
+    assert list(model.estimates.names) == ["Intercept", "grade[T.mid]", "grade[T.high]"]
 
 
 def test_columns_of_a_data_frame_that_are_no_plain_vectors_are_read() -> None:
     plain = fs.fit(FILES / "plain.csv", "y ~ age + stage")
     odd = fs.fit(FILES / "odd.rds", "y ~ as_is + stage")
-    np.testing.assert_array_equal(odd.coef, plain.coef)
+    np.testing.assert_array_equal(odd.params, plain.params)
     scaled = fs.fit(FILES / "odd.rds", "y ~ scaled + stage")
-    t = [model.coef[1] / model.errors[1] for model in (scaled, plain)]
+    t = [model.params.to_numpy()[1] / model.estimates.errors[1] for model in (scaled, plain)]
     assert t[0] == pytest.approx(t[1], rel=1e-12)
 
 
@@ -494,8 +494,8 @@ def test_a_toml_file_declares_types_codes_and_the_decimal_mark(tmp_path: Path) -
         "[types]\ng = 'text'\n[reading]\nna = ['-9']\ndecimal = ','\n"
     )
     model = fs.fit(listed, "y ~ x + g")
-    assert list(model.names) == ["Intercept", "x", "g[T.01]", "g[T.02]"]
-    assert model.n == 60
+    assert list(model.estimates.names) == ["Intercept", "x", "g[T.01]", "g[T.02]"]
+    assert model.nobs == 60
     assert model.settings.na == ("-9",)
     rows = pd.DataFrame({"x": [-9.0, 0.5], "g": ["00", "02"]})
     assert model.predict(rows).isna().tolist() == [True, False]  # the code is one here too
@@ -545,8 +545,8 @@ def test_clients_that_write_differently_give_the_fit_of_those_that_write_alike(
     frames["english"].loc[3, "age"] = np.nan
     expected = fs.fit(frames, "y ~ age + seen")
     model = fs.fit(tmp_path / "clients.toml", "y ~ age + seen")
-    assert model.n == 159
-    np.testing.assert_allclose(model.coef, expected.coef, rtol=1e-12)
+    assert model.nobs == 159
+    np.testing.assert_allclose(model.params, expected.params, rtol=1e-12)
 
 
 def test_a_query_is_read_as_duckdb_returns_it_whatever_the_files_are_like(tmp_path: Path) -> None:
@@ -611,7 +611,7 @@ def test_codes_with_zeros_that_are_read_as_numbers_are_warned_of(tmp_path: Path)
     assert warning.startswith("client a: codes such as 01 in column ward are read as numbers")
     assert "01 and 1 are one level: give types={'ward': 'text'} to keep them apart" in warning
     apart = fs.fit(tmp_path, "y ~ C(ward)", types={"ward": "text"})
-    assert list(apart.names) == ["Intercept", "C(ward)[T.1]", "C(ward)[T.2]"]
+    assert list(apart.estimates.names) == ["Intercept", "C(ward)[T.1]", "C(ward)[T.2]"]
     assert not [text for text in apart.warnings if "ward" in text]
     assert not [text for text in fs.fit(tmp_path / "b.csv", "y ~ C(ward)").warnings if "01" in text]
 
@@ -673,7 +673,7 @@ def test_labels_at_one_site_and_their_numbers_at_another_are_refused(tmp_path: P
     with pytest.raises(InputError, match=r"words at client a and holds numbers at client b"):
         fs.fit(tmp_path, "y ~ C(sex)")
     apart = fs.fit(tmp_path, "y ~ sex", types={"sex": "text"})
-    assert len(apart.names) == 5
+    assert len(apart.estimates.names) == 5
 
 
 def test_merged_cells_are_no_missing_values(tmp_path: Path) -> None:
@@ -702,7 +702,7 @@ def test_a_file_that_says_nothing_is_an_empty_site(
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=r"client b: .*leave-out"):
         fs.fit(tmp_path, "y ~ x")
-    assert fs.fit(tmp_path, "y ~ x", empty_site="leave-out").n == 20
+    assert fs.fit(tmp_path, "y ~ x", empty_site="leave-out").nobs == 20
 
 
 def test_an_empty_site_is_named_or_left_out(tmp_path: Path) -> None:
@@ -712,7 +712,7 @@ def test_an_empty_site_is_named_or_left_out(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"client b, d: .*leave-out"):
         fs.fit(tmp_path, "y ~ x")
     model = fs.fit(tmp_path, "y ~ x", empty_site="leave-out")
-    assert model.n == 40
+    assert model.nobs == 40
     assert "2 clients have no row with a value and are left out: b, d" in model.warnings
     both = fs.fit([tmp_path / "a.csv", tmp_path / "c.csv"], "y ~ x")
     assert same_bits(model, both)
@@ -739,4 +739,4 @@ def test_a_group_column_and_one_file_per_site_give_the_same_bits(tmp_path: Path)
     given = fs.fit(sorted(folder.iterdir()), "y ~ x + t")
     assert same_bits(grouped, split)
     assert same_bits(given, split)
-    assert list(grouped.n_by_client.index) == [f"s{i}" for i in range(100)]
+    assert list(grouped.clients["n"].index) == [f"s{i}" for i in range(100)]

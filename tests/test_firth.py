@@ -92,28 +92,30 @@ def test_the_figures_are_those_of_r(name: str) -> None:
     expected = EXPECTED[name]
     model = firth(cars(), formula, group="cyl", **settings)
     assert model.converged
-    assert model.se is not None
-    assert model.penalised is not None
-    assert_allclose(model.coef_[list(expected["coef"])], list(expected["coef"].values()), rtol=1e-8)
-    assert_allclose(model.se, list(expected["se"].values()), rtol=1e-8)
-    assert_allclose(model.errors, list(expected["information_se"].values()), rtol=1e-8)
-    assert model.log_likelihood == pytest.approx(expected["log_likelihood"], abs=1e-9)
-    assert model.penalised.value == pytest.approx(expected["penalised"], abs=1e-9)
+    assert model.bse is not None
+    assert model.fit.penalised is not None
+    assert_allclose(
+        model.params[list(expected["coef"])], list(expected["coef"].values()), rtol=1e-8
+    )
+    assert_allclose(model.bse, list(expected["se"].values()), rtol=1e-8)
+    assert_allclose(model.estimates.errors, list(expected["information_se"].values()), rtol=1e-8)
+    assert model.llf == pytest.approx(expected["log_likelihood"], abs=1e-9)
+    assert model.fit.penalised.value == pytest.approx(expected["penalised"], abs=1e-9)
     null = None if name == "offset" else pytest.approx(expected["null"], abs=1e-8)
-    assert model.penalised.null == null
+    assert model.fit.penalised.null == null
 
 
 def test_the_figures_are_those_that_logistf_prints() -> None:
     table = infections()
     model = firth(table, "case ~ age + oc + vic + vicl + vis + dia", weights="count", group="site")
-    assert model.se is not None
-    assert model.penalised is not None
+    assert model.bse is not None
+    assert model.fit.penalised is not None
     for name, (coef, se) in LOGISTF.items():
-        assert model.coef_[name] == pytest.approx(coef, abs=5e-7)  # it stops at 1e-5
-        assert model.se[name] == pytest.approx(se, abs=5e-6)
-    assert model.penalised.value == pytest.approx(-132.5394, abs=5e-5)
-    assert model.penalised.ratio == pytest.approx(49.09064, abs=5e-6)
-    assert model.penalised.p == pytest.approx(7.15089e-09, rel=1e-6)
+        assert model.params[name] == pytest.approx(coef, abs=5e-7)  # it stops at 1e-5
+        assert model.bse[name] == pytest.approx(se, abs=5e-6)
+    assert model.fit.penalised.value == pytest.approx(-132.5394, abs=5e-5)
+    assert model.fit.penalised.ratio == pytest.approx(49.09064, abs=5e-6)
+    assert model.fit.penalised.p == pytest.approx(7.15089e-09, rel=1e-6)
     assert "likelihood ratio 49.0906 on 6 degrees of freedom, p < 0.001" in model.summary()
 
 
@@ -131,17 +133,17 @@ def test_separable_classes_are_refused_without_it() -> None:
 def test_many_sites_give_what_one_gives() -> None:
     table = pd.concat(people(), ignore_index=True)
     whole = firth([table], FORMULA)
-    assert whole.se is not None
+    assert whole.bse is not None
     for split in (
         table.groupby(np.arange(len(table)) % 7),
         table.groupby("ill"),  # every client has one class
         table.groupby(pd.qcut(table["age"], 30, labels=False)),  # fewer rows than coefficients
     ):
         parts = firth([part for _, part in split], FORMULA)
-        assert parts.se is not None
-        assert_allclose((parts.coef - whole.coef) / whole.se, 0, atol=1e-9)
-        assert_allclose(parts.se, whole.se, rtol=1e-9)
-        assert parts.penalised == pytest.approx(whole.penalised, abs=1e-9)
+        assert parts.bse is not None
+        assert_allclose((parts.params - whole.params) / whole.bse, 0, atol=1e-9)
+        assert_allclose(parts.bse, whole.bse, rtol=1e-9)
+        assert parts.fit.penalised == pytest.approx(whole.fit.penalised, abs=1e-9)
 
 
 def test_the_estimate_maximises_the_penalised_likelihood() -> None:
@@ -155,12 +157,12 @@ def test_the_estimate_maximises_the_penalised_likelihood() -> None:
         likelihood = np.sum(table["ill"] * eta - np.logaddexp(0.0, eta))
         return float(likelihood + 0.5 * slogdet(A.T @ (curvature[:, None] * A))[1])
 
-    assert model.penalised is not None
-    assert model.penalised.value == pytest.approx(penalised(model.coef), abs=1e-10)
+    assert model.fit.penalised is not None
+    assert model.fit.penalised.value == pytest.approx(penalised(model.params), abs=1e-10)
     rng = np.random.default_rng(0)
     for _ in range(20):
-        elsewhere = model.coef + 1e-3 * rng.standard_normal(3) * model.errors
-        assert penalised(elsewhere) < penalised(model.coef)
+        elsewhere = model.params + 1e-3 * rng.standard_normal(3) * model.estimates.errors
+        assert penalised(elsewhere) < penalised(model.params)
 
 
 def test_rows_that_stand_for_trials_give_what_single_trials_give() -> None:
@@ -173,13 +175,13 @@ def test_rows_that_stand_for_trials_give_what_single_trials_give() -> None:
     groups = groups.assign(site=np.arange(len(groups)) % 2)
     grouped = firth(groups, "cbind(cases, others) ~ age + oc + vic", group="site")
     single = firth(table, "case ~ age + oc + vic", weights="count", group="site")
-    assert grouped.se is not None
-    assert single.se is not None
-    assert grouped.penalised is not None
-    assert single.penalised is not None
-    assert_allclose(grouped.coef, single.coef, atol=1e-10)
-    assert_allclose(grouped.se, single.se, atol=1e-10)
-    assert grouped.penalised.ratio == pytest.approx(single.penalised.ratio, abs=1e-9)
+    assert grouped.bse is not None
+    assert single.bse is not None
+    assert grouped.fit.penalised is not None
+    assert single.fit.penalised is not None
+    assert_allclose(grouped.params, single.params, atol=1e-10)
+    assert_allclose(grouped.bse, single.bse, atol=1e-10)
+    assert grouped.fit.penalised.ratio == pytest.approx(single.fit.penalised.ratio, abs=1e-9)
 
 
 def test_aliased_columns_are_left_out_as_ever() -> None:
@@ -187,8 +189,8 @@ def test_aliased_columns_are_left_out_as_ever() -> None:
     model = firth(table, "strong ~ wt + twice + mpg", group="cyl")
     assert model.aliased == ["twice"]
     plain = firth(table, "strong ~ wt + mpg", group="cyl")
-    assert_allclose(model.coef_[plain.names], plain.coef, rtol=1e-9)
-    assert model.penalised == pytest.approx(plain.penalised, abs=1e-9)
+    assert_allclose(model.params[plain.estimates.names], plain.params, rtol=1e-9)
+    assert model.fit.penalised == pytest.approx(plain.fit.penalised, abs=1e-9)
 
 
 def test_the_certificate_claims_a_stationary_point_alone(tmp_path: Path) -> None:
@@ -244,7 +246,7 @@ def test_what_it_cannot_be_combined_with_is_refused(settings: dict[str, Any], me
 
 def test_there_are_no_robust_errors_and_no_bias_of_averaging() -> None:
     model = firth(cars(), "strong ~ wt", group="cyl")
-    assert model.robust_se is None
+    assert model.robust_bse is None
     with pytest.raises(fs.InputError, match="firth has the standard errors of R's logistf alone"):
         model.conf_int(robust=True)
     with pytest.raises(fs.InputError, match="averaging methods have no Firth correction"):
@@ -265,8 +267,8 @@ def test_a_client_that_fails_once_changes_nothing(name: str) -> None:
     settings: dict[str, Any] = {"family": "logistic", "firth": True}
     disturbed = fit(people(), FORMULA, script, **settings)
     assert failed
-    assert np.array_equal(disturbed.coef, fit(people(), FORMULA, **settings).coef)
-    assert np.array_equal(disturbed.coef, firth(people(), FORMULA).coef)
+    assert np.array_equal(disturbed.params, fit(people(), FORMULA, **settings).params)
+    assert np.array_equal(disturbed.params, firth(people(), FORMULA).params)
 
 
 def test_the_others_go_on_without_a_client_that_stays_away() -> None:
@@ -281,7 +283,11 @@ def test_the_others_go_on_without_a_client_that_stays_away() -> None:
     assert list(model.removed) == ["hospital1"]
     assert model.converged
     rest = firth({name: frames[name] for name in ("hospital0", "hospital2")}, FORMULA)
-    assert_allclose((model.coef - rest.coef) / rest.errors, 0, atol=2e-9)
+    assert_allclose(
+        (model.params - rest.params) / rest.estimates.errors,
+        0,
+        atol=2e-9,
+    )
 
 
 class Mail:
@@ -305,8 +311,8 @@ def test_messages_give_the_bits_of_one_process(tmp_path: Path) -> None:
     channel = MessageChannel(Mail(tmp_path), list(people()))
     there = fit(channel, FORMULA, family="logistic", firth=True)
     here = firth(tmp_path / "*.csv", FORMULA)
-    assert np.array_equal(here.coef, there.coef)
-    assert here.penalised == there.penalised
+    assert np.array_equal(here.params, there.params)
+    assert here.fit.penalised == there.fit.penalised
     assert here.rounds == there.rounds
 
 
@@ -319,10 +325,10 @@ def test_clients_whose_owner_allows_vectors_only_refuse_it_in_words() -> None:
 
 def test_a_step_takes_one_matrix_of_a_clients_rows_and_the_end_another() -> None:
     model = firth(people(), FORMULA)
-    d, m = len(model.names), len(model.clients)
+    d, m = len(model.estimates.names), len(model.clients)
     matrix = m * d * (d + 1) // 2
     vectors = m * (2 * d + 4)
-    sent = model.trace.floats_up
+    sent = model.run.of_rounds.floats_up
     assert set(sent) <= {vectors, vectors + matrix}
     assert (sent > vectors).sum() <= len(sent) // 2 + 2
 

@@ -27,7 +27,7 @@ def test_no_coefficient_is_farther_from_the_pooled_one_than_proved(family: str) 
         for tol in (1e-2, 1e-5, 1e-9):
             model = fs.fit(frames, formula, family=family, tol=tol)
             assert model.converged
-            away = np.abs(model.coef - best.coef) / model.errors
+            away = np.abs(model.params - best.params) / model.estimates.errors
             assert proved(model) <= tol
             assert away.max() <= proved(model) + 1e-10
 
@@ -36,7 +36,7 @@ def test_too_few_rounds_are_said_and_the_bound_still_holds() -> None:
     model = fs.fit(RANDHIE, FORMULA, family="poisson", rounds=10, method="quasi-newton")
     best = fs.fit(RANDHIE, FORMULA, family="poisson")
     assert not model.converged
-    away = float(np.max(np.abs(model.coef - best.coef) / best.errors))
+    away = float(np.max(np.abs(model.params - best.params) / best.estimates.errors))
     assert 1e-9 < away <= proved(model)
     assert "converged NO" in model.summary()
 
@@ -49,12 +49,12 @@ def test_units_do_not_change_the_answer_but_their_own() -> None:
         for name, frame in frames.items()
     }
     other = fs.fit(scaled, "stay ~ age + ward")
-    expected = model.coef_ * 1e-8 * np.where(model.coef_.index == "age", 1e-6, 1.0)
-    np.testing.assert_allclose(other.coef_, expected, rtol=1e-8)
+    expected = model.params * 1e-8 * np.where(model.params.index == "age", 1e-6, 1.0)
+    np.testing.assert_allclose(other.params, expected, rtol=1e-8)
     assert other.converged
     shifted = {name: frame.assign(age=1e6 + frame.age) for name, frame in frames.items()}
     np.testing.assert_allclose(
-        fs.fit(shifted, "stay ~ age + ward").coef_["age"], model.coef_["age"], rtol=1e-7
+        fs.fit(shifted, "stay ~ age + ward").params["age"], model.params["age"], rtol=1e-7
     )
 
 
@@ -74,7 +74,7 @@ def test_columns_that_nearly_depend_on_each_other_cost_no_rounds() -> None:
     assert model.converged
     assert model.rounds < 20
     centred = sm.OLS(y, np.column_stack([np.ones(2000), year - 2005, (year - 2005) ** 2])).fit()
-    assert model.coef_["I(year ** 2)"] == pytest.approx(centred.params[2], rel=1e-7)
+    assert model.params["I(year ** 2)"] == pytest.approx(centred.params[2], rel=1e-7)
     counts = fs.fit(frame, "n ~ year + I(year**2)", family="poisson", group="c")
     assert counts.converged
     assert counts.rounds < 40
@@ -96,7 +96,7 @@ def test_a_heavy_tail_is_no_separation() -> None:
                 tol=1e-14, maxiter=200
             )
         assert model.converged
-        np.testing.assert_allclose(model.coef_, pooled.params, rtol=1e-6)
+        np.testing.assert_allclose(model.params, pooled.params, rtol=1e-6)
 
 
 def test_robust_standard_errors_keep_their_digits_where_a_mean_is_large() -> None:
@@ -106,7 +106,7 @@ def test_robust_standard_errors_keep_their_digits_where_a_mean_is_large() -> Non
     y = t + c * rng.standard_normal(8)[c] + rng.standard_normal(400)
     near, far = (
         fs.fit(pd.DataFrame({"t": mean + t, "y": y, "c": c}), "y ~ t", group="c")
-        .covariance(robust=True)
+        .cov_params(robust=True)
         .loc["t", "t"]
         for mean in (0.0, 1e8)
     )
@@ -121,7 +121,7 @@ def test_a_fit_without_residuals_converges_and_large_offsets_are_no_trouble() ->
     assert fs.fit(frames, "exact ~ age + hours").converged
     plain = fs.fit(frames, "visits ~ age", family="poisson")
     shifted = fs.fit(frames, "visits ~ age", family="poisson", offset="far")
-    assert shifted.coef_["Intercept"] == pytest.approx(plain.coef_["Intercept"] - 800.0, rel=1e-9)
+    assert shifted.params["Intercept"] == pytest.approx(plain.params["Intercept"] - 800.0, rel=1e-9)
 
 
 def test_every_round_is_reported_and_the_last_gap_is_proved_in_the_files_units(
@@ -133,17 +133,18 @@ def test_every_round_is_reported_and_the_last_gap_is_proved_in_the_files_units(
     *moves, last = seen
     assert [each.round for each in moves] == list(range(1, len(moves) + 1))
     assert all(each.proved for each in moves)
-    excess = model.trace.objective - model.trace.objective.min()
-    gaps = [gap for gap, kind in zip(excess[1:], model.trace.kind, strict=True) if kind == "round"]
+    trace = model.run.of_rounds
+    excess = trace.objective - trace.objective.min()
+    gaps = [gap for gap, kind in zip(excess[1:], trace.kind, strict=True) if kind == "round"]
     assert all(each.gap >= gap * (1 - 1e-9) for each, gap in zip(moves, gaps, strict=True))
-    floats = int(model.trace.floats_up.sum() + model.trace.floats_down.sum())
+    floats = int(trace.floats_up.sum() + trace.floats_down.sum())
     assert last == Progress(model.rounds, model.certificate.gap or 0.0, 3, 3, floats, proved=True)
     seen.clear()
     monkeypatch.setattr(
         "fedsplit.regression.server.search.CAUTION", 1e-12
     )  # so that the first proofs are asked too early
     early = fs.fit(RANDHIE, FORMULA, family="poisson", method="quasi-newton", progress=seen.append)
-    assert len(early.proofs) > 1
+    assert len(early.run.proofs) > 1
     assert [each.round for each in seen] == sorted(each.round for each in seen)
     assert [each.floats for each in seen] == sorted(each.floats for each in seen)
 
@@ -187,13 +188,13 @@ def test_weights_are_precisions_and_offsets_are_known_parts() -> None:
     A = np.column_stack([np.ones(len(pool)), pool.age])
     model = fs.fit(frames, "score ~ age", weights="hours")
     wls = sm.WLS(pool.score, A, weights=pool.hours).fit()
-    np.testing.assert_allclose(model.coef_, wls.params, rtol=1e-9)
-    np.testing.assert_allclose(model.errors, wls.bse, rtol=1e-9)
+    np.testing.assert_allclose(model.params, wls.params, rtol=1e-9)
+    np.testing.assert_allclose(model.estimates.errors, wls.bse, rtol=1e-9)
     both = fs.fit(frames, "visits ~ age", family="poisson", offset="score", exposure="hours")
     glm = sm.GLM(
         pool.visits, A, family=sm.families.Poisson(), offset=pool.score, exposure=pool.hours
     ).fit(tol=1e-14)
-    np.testing.assert_allclose(both.coef_, glm.params, rtol=1e-8)
+    np.testing.assert_allclose(both.params, glm.params, rtol=1e-8)
 
 
 def test_standardize_says_on_which_scale_a_penalty_acts() -> None:
@@ -203,10 +204,10 @@ def test_standardize_says_on_which_scale_a_penalty_acts() -> None:
     model = fs.fit(frames, "score ~ age", ridge=30.0, standardize=True)
     y = pool.score - pool.score.mean()
     slope = float(age @ y / (age @ age + 30.0))
-    assert model.coef_["age"] == pytest.approx(slope / pool.age.std(ddof=0), rel=1e-9)
+    assert model.params["age"] == pytest.approx(slope / pool.age.std(ddof=0), rel=1e-9)
     plain = fs.fit(frames, "score ~ age", ridge=30.0)
     a = pool.age - pool.age.mean()
-    assert plain.coef_["age"] == pytest.approx(float(a @ y / (a @ a + 30.0)), rel=1e-9)
+    assert plain.params["age"] == pytest.approx(float(a @ y / (a @ a + 30.0)), rel=1e-9)
 
 
 def test_a_frame_is_not_changed_by_a_fit() -> None:

@@ -57,8 +57,8 @@ def test_json_is_one_object_with_the_same_numbers(
     )
     told = json.loads(capsys.readouterr().out)
     model = fs.fit(files, "visits ~ age + ward", family="poisson")
-    assert told["coef"] == model.coef_.to_dict()
-    assert told["se"] == model.se.to_dict()  # type: ignore[union-attr]  # there are standard errors
+    assert told["coef"] == model.params.to_dict()
+    assert told["se"] == model.bse.to_dict()  # type: ignore[union-attr]  # there are standard errors
     assert told["rounds"] == model.rounds
     assert told["converged"] is True
     assert told["certificate"]["standard_errors"] <= 1e-9
@@ -85,7 +85,7 @@ def test_out_has_the_model_the_trace_and_the_page(
         "trace.csv",
     ]
     model = fs.load(out)
-    assert pd.read_csv(out / "trace.csv")["questions"].sum() == model.questions
+    assert pd.read_csv(out / "trace.csv")["questions"].sum() == model.exchanges
     assert str(out / "report.html") in capsys.readouterr().out
     page = (out / "report.html").read_bytes()
     (out / "report.html").unlink()
@@ -113,8 +113,8 @@ def test_one_file_and_a_group_or_a_folder_or_toml_are_the_same_clients(tmp_path:
         fs.fit(list(frames.values()), "score ~ age + ward"),
     ]
     for model in models[1:]:
-        np.testing.assert_allclose(model.coef_, models[0].coef_, rtol=1e-10)
-        assert model.n_by_client.to_list() == models[0].n_by_client.to_list()
+        np.testing.assert_allclose(model.params, models[0].params, rtol=1e-10)
+        assert model.clients["n"].to_list() == models[0].clients["n"].to_list()
 
 
 @pytest.mark.parametrize(

@@ -33,10 +33,10 @@ def pool(frames: dict[str, pd.DataFrame], columns: list[str], target: str) -> tu
 def assert_same(model: "fs.Model", columns: list[str], reference: Any, rtol: float = 1e-7) -> None:
     """The reference is scikit-learn's; a coefficient that it has at 0 must be 0."""
     expected = np.ravel(reference.coef_)
-    coefficients = model.coef_[columns].to_numpy()
+    coefficients = model.params[columns].to_numpy()
     np.testing.assert_array_equal(coefficients[expected == 0], 0)
     np.testing.assert_allclose(coefficients, expected, rtol=rtol, atol=0)
-    np.testing.assert_allclose(model.coef_["Intercept"], reference.intercept_, rtol=rtol)
+    np.testing.assert_allclose(model.params["Intercept"], reference.intercept_, rtol=rtol)
 
 
 def sklearn_logistic(A: Array, b: Array, ridge: float) -> LogisticRegression:
@@ -95,8 +95,8 @@ def test_logistic_lasso_satisfies_the_optimality_conditions_of_the_pool() -> Non
     l1 = 5.0
     model = fs.fit(frames, f"benign ~ {' + '.join(columns)}", family="logistic", l1=l1)
     A, b = pool(frames, columns, "benign")
-    x = model.coef_[columns].to_numpy()
-    residual = expit(A @ x + model.coef_["Intercept"]) - b
+    x = model.params[columns].to_numpy()
+    residual = expit(A @ x + model.params["Intercept"]) - b
     gradient = A.T @ residual
     assert 0 < np.sum(x == 0) < len(columns)
     assert abs(residual.sum()) < 1e-8
@@ -127,12 +127,12 @@ def test_multinomial_wine_is_that_of_statsmodels(by: str) -> None:
     X = sm.add_constant(table[FOUR]).rename(columns={"const": "Intercept"})
     reference = sm.MNLogit(classes, X).fit(disp=0, method="newton", tol=1e-9, maxiter=100)
     names = [f"{c}:{term}" for c in "bc" for term in X.columns]
-    assert list(model.coef_.index) == names
-    np.testing.assert_allclose(model.coef_, reference.params.to_numpy().T.ravel(), rtol=1e-8)
-    assert model.se is not None
-    assert model.log_likelihood is not None
-    np.testing.assert_allclose(model.se, reference.bse.to_numpy().T.ravel(), rtol=1e-8)
-    np.testing.assert_allclose(model.log_likelihood, reference.llf, rtol=1e-8)
+    assert list(model.params.index) == names
+    np.testing.assert_allclose(model.params, reference.params.to_numpy().T.ravel(), rtol=1e-8)
+    assert model.bse is not None
+    assert model.llf is not None
+    np.testing.assert_allclose(model.bse, reference.bse.to_numpy().T.ravel(), rtol=1e-8)
+    np.testing.assert_allclose(model.llf, reference.llf, rtol=1e-8)
     np.testing.assert_allclose(
         np.asarray(model.predict(table)), reference.predict().reshape(-1, 3), rtol=1e-8
     )
@@ -146,10 +146,10 @@ def test_ridge_multinomial_of_all_of_wine_is_that_of_scikit_learn() -> None:
     model = fs.fit(frames, f"cultivar ~ {' + '.join(columns)}", family="multinomial", ridge=1.0)
     reference = sklearn_logistic(*pool(frames, columns, "cultivar"), 1.0)
     expected = reference.coef_ - reference.coef_[:1]
-    np.testing.assert_allclose(contrasts(model.coef_, columns)[1:], expected[1:], rtol=1e-7)
+    np.testing.assert_allclose(contrasts(model.params, columns)[1:], expected[1:], rtol=1e-7)
     intercepts = reference.intercept_ - reference.intercept_[0]
     np.testing.assert_allclose(
-        contrasts(model.coef_, ["Intercept"])[1:, 0], intercepts[1:], rtol=1e-7
+        contrasts(model.params, ["Intercept"])[1:, 0], intercepts[1:], rtol=1e-7
     )
 
 
@@ -169,4 +169,4 @@ def test_huber_is_the_minimiser_of_the_same_function_by_scipy(delta: float) -> N
         H = (A * (np.abs(A @ x - b) < delta)[:, None]).T @ A
         x = x - np.linalg.solve(H, cost(x)[1])
     assert np.max(np.abs(cost(x)[1])) < 1e-10
-    np.testing.assert_allclose(model.coef_[["Intercept", *TEN]], x, rtol=1e-7)
+    np.testing.assert_allclose(model.params[["Intercept", *TEN]], x, rtol=1e-7)

@@ -112,7 +112,7 @@ def test_a_stock_superlink_and_stock_supernodes_give_the_bits_of_one_process(
             assert time.monotonic() < end
             time.sleep(3)
     here, there = fs.fit(list(SITES.values()), FORMULA), fs.load(out)
-    assert np.array_equal(here.coef, there.coef)
-    assert here.log_likelihood == there.log_likelihood
+    assert np.array_equal(here.params, there.params)
+    assert here.llf == there.llf
     assert there.converged
-    assert not there.incidents
+    assert not there.run.incidents

@@ -61,12 +61,15 @@ def test_a_frame_of_any_library_gives_the_fit_of_the_frame_of_pandas(library: st
     other = OTHERS[library]
     plain = fs.fit(frame, "y ~ x + size + C(k)", group="site")
     model = fs.fit(other(frame), "y ~ x + size + C(k)", group="site")
-    assert list(model.names) == list(plain.names)
-    assert list(plain.names)[2:4] == ["size[T.medium]", "size[T.large]"]  # the order is kept
-    np.testing.assert_array_equal(model.coef, plain.coef)
+    assert list(model.estimates.names) == list(plain.estimates.names)
+    assert list(plain.estimates.names)[2:4] == [
+        "size[T.medium]",
+        "size[T.large]",
+    ]  # the order is kept
+    np.testing.assert_array_equal(model.params, plain.params)
     listed = fs.fit([other(frame.iloc[:50]), frame.iloc[50:]], "y ~ x")
     named = fs.fit({"a": frame.iloc[:50], "b": other(frame.iloc[50:])}, "y ~ x")
-    np.testing.assert_array_equal(listed.coef, named.coef)
+    np.testing.assert_array_equal(listed.params, named.params)
     predicted = model.predict(other(frame))
     assert isinstance(predicted, pd.Series)
     np.testing.assert_array_equal(predicted, plain.predict(frame))

@@ -31,8 +31,8 @@ def test_a_level_that_one_client_lacks_is_no_problem() -> None:
     frames["hospital2"] = frames["hospital2"][frames["hospital2"].ward != "west"]
     model = fs.fit(frames, "score ~ age + ward")
     pooled = fs.fit(pd.concat(frames.values()), "score ~ age + ward")
-    np.testing.assert_allclose(model.coef_, pooled.coef_, rtol=1e-9)
-    assert list(model.coef_.index) == ["Intercept", "age", "ward[T.south]", "ward[T.west]"]
+    np.testing.assert_allclose(model.params, pooled.params, rtol=1e-9)
+    assert list(model.params.index) == ["Intercept", "age", "ward[T.south]", "ward[T.west]"]
 
 
 def test_the_order_of_columns_rows_and_clients_does_not_matter() -> None:
@@ -43,8 +43,8 @@ def test_the_order_of_columns_rows_and_clients_does_not_matter() -> None:
         for name, frame in reversed(frames.items())
     }
     other = fs.fit(shuffled, "visits ~ age + ward", family="poisson")
-    np.testing.assert_allclose(other.coef_, model.coef_, rtol=1e-9)
-    np.testing.assert_allclose(other.errors, model.errors, rtol=1e-9)
+    np.testing.assert_allclose(other.params, model.params, rtol=1e-9)
+    np.testing.assert_allclose(other.estimates.errors, model.estimates.errors, rtol=1e-9)
 
 
 def test_numbers_at_one_client_and_text_at_another_are_one_category_inside_c() -> None:
@@ -55,8 +55,8 @@ def test_numbers_at_one_client_and_text_at_another_are_one_category_inside_c() -
         ward=numbered["hospital1"].ward.astype(str)
     )
     model = fs.fit(numbered, "score ~ C(ward)")
-    assert list(model.coef_.index) == ["Intercept", "C(ward)[T.2]", "C(ward)[T.3]"]
-    np.testing.assert_allclose(model.coef_, fs.fit(frames, "score ~ ward").coef_, rtol=1e-9)
+    assert list(model.params.index) == ["Intercept", "C(ward)[T.2]", "C(ward)[T.3]"]
+    np.testing.assert_allclose(model.params, fs.fit(frames, "score ~ ward").params, rtol=1e-9)
     with pytest.raises(
         fs.InputError,
         match=r"column ward holds numbers at client hospital0 and text at .*hospital1",
@@ -68,13 +68,13 @@ def test_a_column_that_is_empty_at_one_client_is_what_it_is_elsewhere(tmp_path: 
     frames = people()
     frames["hospital1"]["age"] = np.nan
     model = fs.fit(write(frames, tmp_path), "score ~ age + ward")
-    assert model.n_by_client.to_dict() == {"hospital0": 60, "hospital1": 0, "hospital2": 30}
+    assert model.clients["n"].to_dict() == {"hospital0": 60, "hospital1": 0, "hospital2": 30}
     assert (
         run(["fit", str(tmp_path), "--formula", "score ~ age + ward"]) == 1
     )  # a client is missing
     assert any("hospital1 has no complete row" in text for text in model.warnings)
     rest = fs.fit({name: frames[name] for name in ("hospital0", "hospital2")}, "score ~ age + ward")
-    np.testing.assert_allclose(model.coef_, rest.coef_, rtol=1e-9)
+    np.testing.assert_allclose(model.params, rest.params, rtol=1e-9)
 
 
 def test_rows_with_missing_values_are_dropped_and_counted_by_client() -> None:
@@ -83,9 +83,9 @@ def test_rows_with_missing_values_are_dropped_and_counted_by_client() -> None:
     frames["hospital2"].loc[[1], "ward"] = None
     model = fs.fit(frames, "score ~ age + ward")
     assert model.clients.missing.to_dict() == {"hospital0": 2, "hospital1": 0, "hospital2": 1}
-    assert model.n == 132
+    assert model.nobs == 132
     np.testing.assert_allclose(
-        model.coef_, fs.fit(pd.concat(frames.values()).dropna(), "score ~ age + ward").coef_
+        model.params, fs.fit(pd.concat(frames.values()).dropna(), "score ~ age + ward").params
     )
 
 
@@ -104,15 +104,15 @@ def test_the_answer_does_not_depend_on_who_has_which_row(seed: int, m: int) -> N
     split = pool.assign(owner=rng.integers(0, m, len(pool)))
     model = fs.fit(split, "ill ~ age + ward", family="logistic", group="owner")
     whole = fs.fit(pool, "ill ~ age + ward", family="logistic")
-    np.testing.assert_allclose(model.coef_, whole.coef_, rtol=1e-8, atol=1e-10)
-    np.testing.assert_allclose(model.errors, whole.errors, rtol=1e-8)
-    assert model.log_likelihood == pytest.approx(whole.log_likelihood, rel=1e-10)
+    np.testing.assert_allclose(model.params, whole.params, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(model.estimates.errors, whole.estimates.errors, rtol=1e-8)
+    assert model.llf == pytest.approx(whole.llf, rel=1e-10)
 
 
 def test_a_target_alone_is_a_model_on_all_other_columns(files: list[str]) -> None:
     model = fs.fit(files, target="score")
     terms = ["Intercept", "age", "ward[T.south]", "ward[T.west]", "stay", "visits", "ill", "hours"]
-    assert set(model.coef_.index) == set(terms)
+    assert set(model.params.index) == set(terms)
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
@@ -345,7 +345,7 @@ def test_an_offset_that_tells_the_classes_apart_separates_nothing() -> None:
     model = fs.fit(frame, "y ~ x", family="logistic", offset="o", group="c")
     A = np.column_stack([np.ones(120), frame.x])
     pooled = sm.GLM(y, A, family=sm.families.Binomial(), offset=frame.o).fit(tol=1e-14)
-    np.testing.assert_allclose(model.coef_, pooled.params, rtol=1e-7)
+    np.testing.assert_allclose(model.params, pooled.params, rtol=1e-7)
 
 
 def test_classes_that_overlap_a_little_are_fitted() -> None:
@@ -359,7 +359,7 @@ def test_classes_that_overlap_a_little_are_fitted() -> None:
         model = fs.fit(flipped, "y ~ x + z", family="logistic", group="c")
         A = np.column_stack([np.ones(len(frame)), frame.x, frame.z])
         pooled = sm.Logit(flipped.y, A).fit(disp=False, tol=1e-12, maxiter=200)
-        np.testing.assert_allclose(model.coef_, pooled.params, rtol=1e-7)
+        np.testing.assert_allclose(model.params, pooled.params, rtol=1e-7)
 
 
 def test_separable_classes_of_a_multinomial_are_refused() -> None:
@@ -377,7 +377,7 @@ def test_the_moments_of_a_gaussian_determine_its_fit() -> None:
     pool = Pool(agreement.moments, agreement.intercept)
     slopes = np.linalg.solve(pool.scatter[1:, 1:], pool.cross[1:])
     coef = [pool.net_target - slopes @ pool.mean[1:], *slopes]
-    np.testing.assert_allclose(coef, fs.fit(frames, formula).coef, rtol=1e-9)
+    np.testing.assert_allclose(coef, fs.fit(frames, formula).params, rtol=1e-9)
 
 
 def test_columns_of_a_study_decide_which_rows_a_model_of_some_of_them_has() -> None:
@@ -387,7 +387,7 @@ def test_columns_of_a_study_decide_which_rows_a_model_of_some_of_them_has() -> N
     complete = {name: frame.dropna(subset=["score"]) for name, frame in frames.items()}
     model = fs.fit(frames, "visits ~ age", family="poisson", columns=["age", "score", "ward"])
     expected = fs.fit(complete, "visits ~ age", family="poisson")
-    assert np.array_equal(model.coef, expected.coef)
+    assert np.array_equal(model.params, expected.params)
     assert model.plan.others == ("score", "ward")
     assert model.plan.levels == {}
     assert model.predict(frames["hospital0"][["age"]]).shape == (len(frames["hospital0"]),)

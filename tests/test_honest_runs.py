@@ -233,7 +233,7 @@ def test_a_fit_by_gradients_is_right_or_says_that_it_is_not() -> None:
     assert "P>|z|" not in model.summary()
     assert model.warnings
     # and the line search has come close all the same
-    assert model.coef_["C(health)[T.poor]"] == pytest.approx(0.235, abs=1e-3)
+    assert model.params["C(health)[T.poor]"] == pytest.approx(0.235, abs=1e-3)
 
 
 def test_a_fit_that_converged_has_its_p_values() -> None:

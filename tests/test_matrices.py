@@ -53,7 +53,7 @@ def test_clients_whose_owner_allows_vectors_only_make_the_whole_fit_use_them() -
         "3 clients allow matrices for proofs only, so that the rounds use vectors: "
         "hospital0, hospital1, hospital2"
     ]
-    np.testing.assert_allclose(vectors.coef, matrices.coef, rtol=1e-9)
+    np.testing.assert_allclose(vectors.params, matrices.params, rtol=1e-9)
 
 
 def test_strict_clients_with_few_rows_tell_no_matrices_in_the_rounds() -> None:

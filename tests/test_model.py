@@ -1,7 +1,6 @@
 """What a fitted model can do."""
 
 import gc
-import json
 import os
 import pickle
 import shutil
@@ -32,7 +31,7 @@ def test_a_model_comes_back_from_its_files_as_it_was(tmp_path: Path) -> None:
         assert loaded.to_dict() == model.to_dict()
         frame = frames["hospital0"]
         np.testing.assert_array_equal(loaded.predict(frame), model.predict(frame))
-        assert np.array_equal(loaded.trace.objective, model.trace.objective)
+        assert np.array_equal(loaded.trace.objective, model.trace.objective, equal_nan=True)
         with pytest.raises(fs.InputError, match="no clients at hand"):
             loaded.bias_of("fedavg")
 
@@ -69,33 +68,16 @@ def with_byte(path: Path, mark: bytes, offset: int, value: int) -> None:
     path.write_bytes(content)
 
 
-def without_digests(folder: Path, *columns: str) -> None:
-    """Make the files of a model those of a version without digests, and these trace columns."""
-    with np.load(folder / "model.npz") as packed:
-        arrays = {name: packed[name] for name in packed.files}
-    for name in ("record_sha256", *(f"trace_{column}" for column in columns)):
-        del arrays[name]
-    np.savez(folder / "model.npz", **arrays)
-    record = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-    for name in ("arrays_sha256", "null_deviance", "df_null", "df_residual"):
-        del record[name]
-    (folder / "model.json").write_text(json.dumps(record), encoding="utf-8")
-
-
 def saved(folder: Path, formula: str) -> Path:
     fs.fit(people(), formula).save(folder)
     return folder
 
 
 @pytest.mark.parametrize("file", ["model.npz", "model.json"])
-@pytest.mark.parametrize("older", [False, True])
-def test_files_of_two_models_are_refused(tmp_path: Path, file: str, older: bool) -> None:
+def test_files_of_two_models_are_refused(tmp_path: Path, file: str) -> None:
     one, other = saved(tmp_path / "one", "score ~ age"), saved(tmp_path / "other", "score ~ hours")
-    if older:
-        without_digests(one)
-        without_digests(other)
     shutil.copy(other / file, one / file)
-    with pytest.raises(fs.InputError, match=r"not of one model|differs between the two files"):
+    with pytest.raises(fs.InputError, match="not of one model"):
         fs.load(one)
 
 
@@ -142,22 +124,6 @@ def test_an_interrupt_leaves_the_old_model_or_the_new_one(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.json", "model.npz"]
 
 
-def test_a_model_that_an_older_version_saved_is_read(tmp_path: Path) -> None:
-    model = fs.fit(people(), "score ~ age")
-    model.save(tmp_path)
-    without_digests(tmp_path)
-    loaded = fs.load(tmp_path)
-    assert loaded.to_dict()["coef"] == model.to_dict()["coef"]
-    assert loaded.null_deviance is None
-    assert "R²" not in loaded.summary()
-
-
-def test_a_model_saved_with_fewer_columns_of_its_trace_is_read(tmp_path: Path) -> None:
-    fs.fit(people(), "score ~ age").save(tmp_path)
-    without_digests(tmp_path, "questions", "gradients", "hessians", "factorisations")
-    assert fs.load(tmp_path).trace.gradients.tolist() == [0] * fs.load(tmp_path).rounds
-
-
 def test_predictions_are_the_means_and_a_missing_value_has_none() -> None:
     frames = people()
     frame = frames["hospital1"].copy()
@@ -166,7 +132,7 @@ def test_predictions_are_the_means_and_a_missing_value_has_none() -> None:
         [np.ones(len(frame)), frame.age, frame.ward == "south", frame.ward == "west"]
     )
     np.testing.assert_allclose(
-        model.predict(frame), np.exp(A @ model.coef) * frame.hours, rtol=1e-12
+        model.predict(frame), np.exp(A @ model.params) * frame.hours, rtol=1e-12
     )
     frame.loc[2, "ward"] = None
     predicted = model.predict(frame)
@@ -197,7 +163,7 @@ def test_classes_are_predicted_by_name() -> None:
     many = fs.fit(frames, "ward ~ age", family="multinomial")
     np.testing.assert_allclose(many.predict(frame).sum(axis=1), 1.0)
     assert list(many.predict(frame).columns) == ["north", "south", "west"]
-    assert list(many.coef_.index) == ["south:Intercept", "south:age", "west:Intercept", "west:age"]
+    assert list(many.params.index) == ["south:Intercept", "south:age", "west:Intercept", "west:age"]
 
 
 def test_the_table_names_the_class_that_a_model_is_about(tmp_path: Path) -> None:
@@ -226,7 +192,7 @@ def test_a_penalty_leaves_no_standard_error_and_says_why() -> None:
         {"elastic_net": (1.0, 1.0)},
     ):
         model = fs.fit(people(), "score ~ age + ward", **options)
-        assert model.se is None
+        assert model.bse is None
         assert "biased" in str(model.se_reason)
         assert model.to_dict()["se"] is None
         with pytest.raises(fs.InputError, match="biased"):
@@ -238,10 +204,10 @@ def test_a_coefficient_that_must_not_be_negative_is_zero() -> None:
     for frame in frames.values():
         frame["against"] = -frame.age + np.sin(np.arange(len(frame)))
     model = fs.fit(frames, "score ~ against + ward", nonnegative=["against"])
-    assert model.coef_["against"] == 0
+    assert model.params["against"] == 0
     assert model.converged
     np.testing.assert_allclose(
-        model.coef_.drop("against"), fs.fit(frames, "score ~ ward").coef_, rtol=1e-7
+        model.params.drop("against"), fs.fit(frames, "score ~ ward").params, rtol=1e-7
     )
 
 
@@ -253,8 +219,8 @@ def test_what_one_client_brings_is_close_to_what_leaving_it_out_shows() -> None:
             {other: frame for other, frame in frames.items() if other != name}, "score ~ age + ward"
         )
         row = model.clients.loc[name]
-        moved = (rest.coef_ - model.coef_)[row.coefficient] / model.errors[
-            list(model.names).index(row.coefficient)
+        moved = (rest.params - model.params)[row.coefficient] / model.estimates.errors[
+            list(model.estimates.names).index(row.coefficient)
         ]
         assert row["shift"] == pytest.approx(moved, rel=1e-6)  # exact for a quadratic
     assert model.clients.leverage.sum() == pytest.approx(1.0)
@@ -280,7 +246,7 @@ def test_the_bias_of_fedavg_is_where_fedgd_goes_in_the_end() -> None:
     assert model.x is not None
     problem, x, back = model.task.in_scaled_columns(model.x)
     ran = fs.solve(problem, fs.FedGD(local_steps=5), rounds=3000, tol=0)
-    np.testing.assert_allclose(model.coef + back @ (ran.x - x), biased.coef, rtol=1e-6)
+    np.testing.assert_allclose(model.params + back @ (ran.x - x), biased.coef, rtol=1e-6)
 
 
 def large() -> tuple[pd.DataFrame, int]:
@@ -372,3 +338,57 @@ def test_a_notebook_shows_tables() -> None:
     assert "we&lt;st&gt;" in model.summary()._repr_html_()
     path = fs.path(frames, "score ~ age + ward", lambdas=[2.0, 1.0], folds="clients")
     assert path._repr_html_().count("<tr>") == 3
+
+
+def test_terms_name_the_columns_of_the_design() -> None:
+    model = fs.fit(people(), "score ~ age*ward + poly(hours, 2)")
+    assert model.terms == {
+        "Intercept": ["Intercept"],
+        "age": ["age"],
+        "ward": ["ward[T.south]", "ward[T.west]"],
+        "poly(hours, 2)": ["poly(hours, 2)1", "poly(hours, 2)2"],
+        "age:ward": ["age:ward[T.south]", "age:ward[T.west]"],
+    }
+    classes = fs.fit(people(), "ward ~ age - 1", family="multinomial")
+    assert classes.terms == {"age": ["age"]}
+
+
+def test_the_fingerprint_is_of_the_rows_and_not_of_the_covariates(tmp_path: Path) -> None:
+    frames = people()
+    small, large = fs.fit(frames, "score ~ 1"), fs.fit(frames, "score ~ age*ward")
+    assert small.fit.fingerprint == large.fit.fingerprint
+    assert fs.fit(frames, "hours ~ 1").fit.fingerprint != small.fit.fingerprint
+    frames["hospital1"].loc[3, "age"] = np.nan
+    assert fs.fit(frames, "score ~ age*ward").fit.fingerprint != small.fit.fingerprint
+    assert fs.fit(frames, "score ~ 1").fit.fingerprint == small.fit.fingerprint
+    large.save(tmp_path)
+    assert fs.load(tmp_path).fit.fingerprint == large.fit.fingerprint
+
+
+def test_the_pooled_moments_are_those_of_all_rows(tmp_path: Path) -> None:
+    frames = people()
+    model = fs.fit(frames, "score ~ age + hours")
+    model.save(tmp_path)
+    pool = pd.concat(frames.values())
+    for each in (model, fs.load(tmp_path)):
+        moments = each.fit.moments
+        assert moments is not None
+        assert list(moments.names) == ["Intercept", "age", "hours"]
+        np.testing.assert_allclose(moments.mean, [1, pool.age.mean(), pool.hours.mean()])
+        covariance = moments.scatter[1:, 1:] / (moments.weight - 1)
+        np.testing.assert_allclose(covariance, pool[["age", "hours"]].cov(), rtol=1e-9)
+        assert moments.target == pytest.approx(pool.score.mean())
+
+
+def test_criteria_count_the_dispersion_as_r_does() -> None:
+    frames = people()
+    model = fs.fit(frames, "score ~ age")
+    assert model.llf is not None
+    assert model.df_model == 1
+    assert model.aic == pytest.approx(-2 * model.llf + 2 * 3)
+    assert model.bic == pytest.approx(-2 * model.llf + 3 * np.log(model.nobs))
+    counts = fs.fit(frames, "visits ~ age", family="poisson")
+    assert counts.llf is not None
+    assert counts.bic == pytest.approx(-2 * counts.llf + 2 * np.log(model.nobs))
+    classes = fs.fit(frames, "ward ~ age", family="multinomial")
+    assert classes.df_model == 2

@@ -20,9 +20,10 @@ from fedsplit.loop.trace import Trace
 from fedsplit.regression.client.design import Calibration
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.result import figures
+from fedsplit.regression.result.certificate import FitCertificate
 from fedsplit.regression.result.io import load
-from fedsplit.regression.result.model import FitCertificate, Model
-from fedsplit.regression.result.page import html as html_of
+from fedsplit.regression.result.model import Model
+from fedsplit.regression.result.page import pooled_html as html_of
 from fedsplit.regression.result.table import number
 
 NASTY = "<script>alert(1)</script>"
@@ -91,6 +92,15 @@ def odd() -> Model:
     return fs.fit(data, target="y")
 
 
+def changed(model: Model, **fields: Any) -> Model:
+    """Return the model with other fields, each of the part that has it."""
+    for part in ("estimates", "fit", "run"):
+        value = getattr(model, part)
+        own = {name: fields.pop(name) for name in list(fields) if hasattr(value, name)}
+        model = dataclasses.replace(model, **{part: dataclasses.replace(value, **own)})
+    return dataclasses.replace(model, **fields)
+
+
 @cache
 def odd_page() -> str:
     return html_of(odd())
@@ -101,12 +111,12 @@ def crowded(clients: int = 200, terms: int = 60) -> Model:
     model, rng = fitted("gaussian"), np.random.default_rng(1)
     names = ["Intercept", *(f"term {i}" for i in range(1, terms))]
     coef = rng.standard_normal(terms) * 10.0 ** rng.integers(-6, 6, terms)
-    return dataclasses.replace(
+    return changed(
         model,
         names=names,
-        coef=coef,
-        covariance_=np.diag(np.square(0.4 * coef)),
-        robust_=np.diag(np.square(0.7 * coef)),
+        values=coef,
+        covariance=np.diag(np.square(0.4 * coef)),
+        robust=np.diag(np.square(0.7 * coef)),
         clients=pd.DataFrame(
             {
                 "n": rng.integers(1, 1000, clients),
@@ -125,7 +135,7 @@ def crowded(clients: int = 200, terms: int = 60) -> Model:
 def test_every_family_has_a_whole_page(family: str) -> None:
     model, text = fitted(family), page(family)
     seen = visible(text)
-    for name, value in model.coef_.items():
+    for name, value in model.params.items():
         assert f"{name}  {number(value)}" in seen
     assert f"{family.capitalize()} regression of y" in seen
     assert "240 rows of 4 clients" in seen
@@ -165,11 +175,11 @@ def test_the_page_says_when_matrices_left_a_client(
 
 def test_the_table_shows_what_the_model_has() -> None:
     model, seen = fitted("poisson"), visible(page("poisson"))
-    assert model.se is not None
+    assert model.bse is not None
     assert model.pvalues is not None
-    interval, robust = model.conf_int(), np.sqrt(np.diag(model.covariance(robust=True)))
-    for i, name in enumerate(model.names):
-        for value in (model.se.iloc[i], robust[i]):
+    interval, robust = model.conf_int(), np.sqrt(np.diag(model.cov_params(robust=True)))
+    for i, name in enumerate(model.estimates.names):
+        for value in (model.bse.iloc[i], robust[i]):
             assert number(value) in seen
         assert f"{number(interval.lower.iloc[i])} to {number(interval.upper.iloc[i])}" in seen
         assert model.pvalues.iloc[i] >= 0.001 or re.search(rf"{name} .*< 0\.001", seen)
@@ -209,7 +219,7 @@ def test_a_client_named_after_a_file_that_is_no_text_has_a_page(tmp_path: Path) 
     model = fitted("poisson")
     names = ["caf\udce9", *model.clients.index[1:]]
     renamed = model.clients.set_axis(pd.Index(names, dtype=object, name="client"))
-    assert "caf?" in written(dataclasses.replace(model, clients=renamed), tmp_path)
+    assert "caf?" in written(changed(model, clients=renamed), tmp_path)
 
 
 def test_a_penalty_leaves_no_standard_errors_and_says_why(tmp_path: Path) -> None:
@@ -229,7 +239,7 @@ def test_huber_has_the_robust_intervals() -> None:
 
 
 def test_a_fit_that_did_not_converge_says_so_first(tmp_path: Path) -> None:
-    model = dataclasses.replace(
+    model = changed(
         fitted("poisson"),
         converged=False,
         certificate=FitCertificate(None, None, "the classes are <odd>"),
@@ -241,22 +251,20 @@ def test_a_fit_that_did_not_converge_says_so_first(tmp_path: Path) -> None:
 
 
 def test_warnings_are_shown_before_the_table(tmp_path: Path) -> None:
-    text = written(
-        dataclasses.replace(fitted("poisson"), warnings=["client <a> has 3 rows"]), tmp_path
-    )
+    text = written(changed(fitted("poisson"), warnings=["client <a> has 3 rows"]), tmp_path)
     assert text.index("client &lt;a&gt; has 3 rows") < text.index("<h2>")
 
 
 def test_numbers_that_are_none_are_dashes(tmp_path: Path) -> None:
     model = fitted("gaussian")
-    nothing = np.full_like(model.covariance().to_numpy(), np.nan)
-    broken = dataclasses.replace(
+    nothing = np.full_like(model.cov_params().to_numpy(), np.nan)
+    broken = changed(
         model,
-        covariance_=nothing,
-        robust_=nothing,
-        log_likelihood=None,
+        covariance=nothing,
+        robust=nothing,
+        llf=None,
         deviance=np.nan,
-        coef=np.array([np.inf, np.nan, 0.0, -1.0]),
+        values=np.array([np.inf, np.nan, 0.0, -1.0]),
         clients=model.clients.assign(score=None, shift=None, coefficient=""),
         trace=Trace(None, model.trace.rows),  # type: ignore[arg-type]  # as a loaded one whose start was not finite
         proofs=[(1, None), (2, float("nan"))],
@@ -272,12 +280,12 @@ def test_numbers_that_are_none_are_dashes(tmp_path: Path) -> None:
 def test_one_client_and_one_coefficient_are_enough(tmp_path: Path) -> None:
     model = fs.fit(frames("gaussian", clients=1), "y ~ age + income")
     assert len(pictures(written(model, tmp_path))) == 2
-    alone = dataclasses.replace(
+    alone = changed(
         model,
         plan=dataclasses.replace(model.plan, formula="y ~ 1"),
         names=["Intercept"],
-        coef=model.coef[:1],
-        covariance_=model.covariance().to_numpy()[:1, :1],
+        values=model.params.to_numpy()[:1],
+        covariance=model.cov_params().to_numpy()[:1, :1],
     )
     text = written(alone, tmp_path)
     assert "1 coefficient," in visible(text)
@@ -289,9 +297,9 @@ def test_many_clients_and_coefficients_are_all_in_the_tables(tmp_path: Path) -> 
     model = crowded()
     text = written(model, tmp_path)
     rows = re.findall(r'<th scope="row">([^<]+)', text)
-    assert rows == [*model.names, *model.clients.index]
+    assert rows == [*model.estimates.names, *model.clients.index]
     coefficients, _, clients = (svg.decode() for svg in pictures(text))
-    assert all(f">{name}<" in coefficients for name in model.names[1:])
+    assert all(f">{name}<" in coefficients for name in model.estimates.names[1:])
     drawn = set(re.findall(r">(client \d+)<", clients))
     most = model.clients["shift"].abs().nlargest(figures.MOST_CLIENTS)
     assert drawn == set(most.index)
@@ -322,7 +330,7 @@ def test_intervals_of_the_calibration_are_wilsons() -> None:
 
 
 def test_a_calibration_without_a_cell_says_so(tmp_path: Path) -> None:
-    empty = dataclasses.replace(fitted("logistic"), calibration=Calibration(*np.zeros((3, 16))))
+    empty = changed(fitted("logistic"), calibration=Calibration(*np.zeros((3, 16))))
     text = written(empty, tmp_path)
     assert len(pictures(text)) == 3
     assert "No client has 3 rows or more" in text

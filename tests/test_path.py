@@ -40,7 +40,7 @@ def small() -> dict[str, pd.DataFrame]:
 def assert_path(
     path: RegularisationPath, columns: list[str], expected: Array, rtol: float = 1e-7
 ) -> None:
-    found = path.coef_[columns].to_numpy()
+    found = path.params[columns].to_numpy()
     np.testing.assert_allclose(found, expected, rtol=rtol, atol=rtol * np.abs(expected).max())
     np.testing.assert_array_equal(path.active, np.count_nonzero(expected, axis=1))
 
@@ -105,7 +105,9 @@ def test_a_ridge_makes_more_columns_than_rows_provable() -> None:
     model = path.model(path.lambdas[3])
     assert model.converged
     np.testing.assert_allclose(
-        path.coef_.iloc[3], model.coef_, atol=1e-6 * float(np.max(model.errors))
+        path.params.iloc[3],
+        model.params,
+        atol=1e-6 * float(np.max(model.estimates.errors)),
     )
 
 
@@ -127,7 +129,7 @@ def test_the_logistic_path_is_that_of_scikit_learn() -> None:
     assert path.converged.all()
     assert path.active[0] == 0
     np.testing.assert_allclose(
-        path.coef_[TEN].iloc[1:], expected, atol=1e-7 * np.max(np.abs(expected))
+        path.params[TEN].iloc[1:], expected, atol=1e-7 * np.max(np.abs(expected))
     )
 
 
@@ -176,9 +178,9 @@ def test_the_model_at_a_lambda_is_that_of_fit(family: str, l1_ratio: float) -> N
         ridge=lam * (1 - l1_ratio),
         standardize=True,
     )
-    np.testing.assert_array_equal(model.coef, same.coef)
+    np.testing.assert_array_equal(model.params, same.params)
     assert model.to_dict() == same.to_dict()
-    assert np.max(np.abs(path.coef_.iloc[4] - same.coef) / same.errors) < 1e-6
+    assert np.max(np.abs(path.params.iloc[4] - same.params) / same.estimates.errors) < 1e-6
 
 
 @pytest.mark.slow
@@ -187,8 +189,8 @@ def test_a_warm_start_saves_a_third_of_the_rounds_and_changes_nothing() -> None:
     cold = [fs.path(small(), RAND, family="poisson", lambdas=[lam]) for lam in path.lambdas[1:]]
     assert 1.5 * path.rounds[1:].sum() < sum(each.rounds[0] for each in cold)
     assert path.rounds.max() <= 8
-    errors = path.model(path.lambdas[-1]).errors
-    away = np.abs(path.coef_.to_numpy()[1:] - np.vstack([each.coef_ for each in cold])) / errors
+    errors = path.model(path.lambdas[-1]).estimates.errors
+    away = np.abs(path.params.to_numpy()[1:] - np.vstack([each.params for each in cold])) / errors
     assert path.converged.all()
     assert away.max() < 2e-6
 

@@ -37,10 +37,10 @@ FAMILIES = {"gaussian": "gaussian", "binomial": "logistic"}
 def test_a_fit_and_its_predictions_are_those_of_r(case: Mapping[str, Any], tmp_path: Path) -> None:
     model = fs.fit(ROWS, case["formula"], group="site", family=FAMILIES[case["family"]])
     assert model.converged
-    assert model.n == case["n"]
-    np.testing.assert_allclose(model.coef, case["coef"], rtol=1e-10)
-    assert model.se is not None
-    np.testing.assert_allclose(model.se, case["se"], rtol=1e-9)
+    assert model.nobs == case["n"]
+    np.testing.assert_allclose(model.params, case["coef"], rtol=1e-10)
+    assert model.bse is not None
+    np.testing.assert_allclose(model.bse, case["se"], rtol=1e-9)
     expected = np.array(case["predicted"], dtype=np.float64)  # null is nan
     np.testing.assert_allclose(model.predict(NEW), expected, rtol=1e-10)
     model.save(tmp_path / "model")
@@ -49,7 +49,7 @@ def test_a_fit_and_its_predictions_are_those_of_r(case: Mapping[str, Any], tmp_p
 
 def test_names_are_those_of_r() -> None:
     model = fs.fit(ROWS, "y ~ poly(year, 2):g + poly(age, 1) + scale(dose)", group="site")
-    assert list(model.names) == [
+    assert list(model.estimates.names) == [
         "Intercept",
         "poly(age, 1)",
         "scale(dose)",
@@ -92,7 +92,7 @@ def test_a_client_whose_rows_are_all_outside_the_breaks_is_left_out() -> None:
     rows.loc[rows["site"] == "c", "age"] += 1000.0
     formula = "y ~ cut(age, c(20, 40, 90))"
     model = fs.fit(rows, formula, group="site")
-    assert model.n == int((rows["age"].between(20, 90, inclusive="right")).sum())
+    assert model.nobs == int((rows["age"].between(20, 90, inclusive="right")).sum())
     assert "client c has no complete row and is left out" in model.warnings
     with pytest.raises(InputError, match="every row is outside"):
         fs.fit(rows, "y ~ cut(age, c(-3, -2, -1))", group="site")
@@ -146,7 +146,7 @@ def test_a_target_can_be_scaled() -> None:
     model = fs.fit(ROWS, "scale(y) ~ age", group="site")
     y = (ROWS["y"] - ROWS["y"].mean()) / ROWS["y"].std(ddof=1)
     expected = np.linalg.lstsq(np.column_stack([np.ones(len(y)), ROWS["age"]]), y, rcond=None)[0]
-    np.testing.assert_allclose(model.coef, expected, rtol=1e-10)
+    np.testing.assert_allclose(model.params, expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_remote_clients_give_the_same_model(tmp_path: Path) -> None:
     here = fs.fit(ROWS, formula, group="site")
     there = letters.fit(formula)
     assert there.plan.state == here.plan.state
-    np.testing.assert_allclose(there.coef, here.coef, rtol=1e-12)
+    np.testing.assert_allclose(there.params, here.params, rtol=1e-12)
     assert letters.questions("a").count("measure") == 1  # the first sums come with the columns
 
 

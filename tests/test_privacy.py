@@ -270,12 +270,12 @@ def test_with_a_large_epsilon_the_fit_is_the_pooled_one(family: str, secure: boo
     chosen = privacy(family, 1e8, rounds=10, **dict.fromkeys(BOUNDS[family], 20.0))
     noisy = fs.fit(data, FORMULA, **declared(family), secure=secure, dp=chosen)
     pooled = fs.fit(data, FORMULA, family=family)
-    assert noisy.noised is not None
-    noise = np.array(noisy.noised.noise_se)
-    assert noise.max() < 0.01 * pooled.errors.min()
-    assert np.abs(noisy.coef - pooled.coef).max() < 5 * noise.max()
-    if pooled.se is not None:
-        assert np.allclose(np.sqrt(np.diag(noisy.covariance())), pooled.se, rtol=0.02)
+    assert isinstance(noisy, fs.NoisyModel)
+    noise = np.array(noisy.noise.noise_se)
+    assert noise.max() < 0.01 * pooled.estimates.errors.min()
+    assert np.abs(noisy.params - pooled.params).max() < 5 * noise.max()
+    if pooled.bse is not None:
+        assert np.allclose(np.sqrt(np.diag(noisy.cov_params())), pooled.bse, rtol=0.02)
     assert not noisy.warnings
 
 
@@ -310,11 +310,11 @@ def test_the_table_says_that_it_is_noisy_and_never_that_it_is_the_pooled_fit(
 
 def test_without_a_seed_every_fit_has_other_noise_and_with_one_the_same() -> None:
     data = simulated("logistic", 60)
-    seeded = [fs.fit(data, FORMULA, **declared("logistic"), dp=privacy()).coef for _ in range(2)]
+    seeded = [fs.fit(data, FORMULA, **declared("logistic"), dp=privacy()).params for _ in range(2)]
     assert np.array_equal(seeded[0], seeded[1])
     chosen = replace(privacy(), seed=None)
     fresh = [fs.fit(data, FORMULA, **declared("logistic"), dp=chosen) for _ in range(2)]
-    assert not np.array_equal(fresh[0].coef, fresh[1].coef)
+    assert not np.array_equal(fresh[0].params, fresh[1].params)
     assert "SIMULATED" not in str(fresh[0].summary())
 
 
@@ -324,7 +324,11 @@ def test_secure_sums_have_the_noise_of_one_client_and_open_answers_that_of_all()
     alone = fs.fit(data, FORMULA, **settings, dp=privacy())
     shared = fs.fit(data, FORMULA, **settings, dp=privacy(), secure=True)
     careful = fs.fit(data, FORMULA, **settings, dp=privacy(colluding=1), secure=True)
-    found = [model.noised.rows_error for model in (alone, shared, careful) if model.noised]
+    found = [
+        model.noise.rows_error
+        for model in (alone, shared, careful)
+        if isinstance(model, fs.NoisyModel)
+    ]
     assert np.allclose(np.array(found) / found[1], [3**0.5, 1.0, 1.5**0.5], rtol=1e-6)
 
 
@@ -341,7 +345,7 @@ def test_rows_that_do_not_fit_the_declaration_are_left_out_and_not_mentioned() -
     )
     more = {**data, "c0": pd.concat([data["c0"], odd], ignore_index=True)}
     found = fs.fit(more, FORMULA, **settings, dp=privacy("poisson"))
-    assert np.array_equal(found.coef, expected.coef)
+    assert np.array_equal(found.params, expected.params)
     assert found.warnings == expected.warnings
 
 
@@ -352,15 +356,15 @@ def test_a_run_that_is_resumed_asks_no_question_twice(tmp_path: Path) -> None:
     options: dict[str, Any] = {**declared("logistic"), "dp": chosen}
     first = fs.fit(data, FORMULA, **options, checkpoint=fs.Checkpoint(kept))
     again = fs.fit(data, FORMULA, **options, checkpoint=fs.Checkpoint(kept, resume=True))
-    assert np.array_equal(first.coef, again.coef)
+    assert np.array_equal(first.params, again.params)
 
 
 def test_a_client_without_any_row_that_fits_adds_noise_alone() -> None:
     data = simulated("logistic", 200)
     empty = pd.DataFrame({"y": [1], "x": [np.nan], "g": ["a"]})
     model = fs.fit({**data, "c9": empty}, FORMULA, **declared("logistic"), dp=privacy())
-    assert model.noised is not None
-    assert abs(model.noised.rows - 600) < 5 * model.noised.rows_error
+    assert isinstance(model, fs.NoisyModel)
+    assert abs(model.noise.rows - 600) < 5 * model.noise.rows_error
 
 
 def test_a_dispersion_that_the_noise_hides_is_replaced_by_an_upper_bound() -> None:
@@ -369,8 +373,9 @@ def test_a_dispersion_that_the_noise_hides_is_replaced_by_an_upper_bound() -> No
         data, FORMULA, **declared("gaussian"), dp=privacy("gaussian", 8.0, score=60.0, rounds=2)
     )
     assert any("an upper bound of it is used" in text for text in model.warnings)
+    assert model.dispersion is not None
     assert model.dispersion > 0.25
-    assert model.se is not None
+    assert model.bse is not None
 
 
 def test_a_level_that_no_row_has_leaves_no_standard_errors() -> None:
@@ -383,9 +388,9 @@ def test_a_level_that_no_row_has_leaves_no_standard_errors() -> None:
         levels=levels,
         dp=privacy(),
     )
-    assert list(model.names) == ["Intercept", "x", "C(g)[T.b]", "C(g)[T.c]"]
+    assert list(model.estimates.names) == ["Intercept", "x", "C(g)[T.b]", "C(g)[T.c]"]
     assert any("not determined" in text for text in model.warnings)
-    assert model.se is None
+    assert model.bse is None
 
 
 WRONG: Sequence[tuple[dict[str, Any], str]] = [

@@ -62,8 +62,8 @@ def test_a_study_with_noise_asks_so_many_questions_and_no_others(federation: Fed
     study = approved(federation)
     assert study.most == 3
     model = federation.fit(study, **OPEN)
-    assert model.questions == 3
-    assert model.noised is not None
+    assert model.exchanges == 3
+    assert isinstance(model, fs.NoisyModel)
     assert "NOISY" in str(model.summary())
     reply = federation.ask(Gradient(np.zeros(4)), study.hash)
     assert (reply.outcome, "no question gradient" in reply.text) == ("refused", True)
@@ -188,8 +188,8 @@ def test_under_masks_the_noise_is_shared_and_drawn_once(tmp_path: Path) -> None:
     federation.decide(study)
     federation.restarts = True
     model = federation.summed_fit(study, **settings)
-    assert model.noised is not None
-    assert len(model.noised.clients) == 4
+    assert isinstance(model, fs.NoisyModel)
+    assert len(model.noise.clients) == 4
     files = [str(federation.folder / f"{name}.csv") for name in federation.names]
     here = fs.fit(
         files,
@@ -197,6 +197,6 @@ def test_under_masks_the_noise_is_shared_and_drawn_once(tmp_path: Path) -> None:
         family="poisson",
         **{**DECLARED, "dp": PRIVACY},  # type: ignore[arg-type]  # settings of a fit
     )
-    assert here.noised is not None
-    assert np.isclose(model.noised.rows_error, here.noised.rows_error)
+    assert isinstance(here, fs.NoisyModel)
+    assert np.isclose(model.noise.rows_error, here.noise.rows_error)
     assert run(["audit", str(federation.folder / "kept a")]) == 0

@@ -32,9 +32,9 @@ def asked(formula: str, **settings: Any) -> tuple[fs.Model, list[str]]:
 def test_the_rand_data_take_at_most_eight_questions_from_files_to_table() -> None:
     model = fs.fit(RANDHIE, ALL, family="poisson", method="information")
     assert model.converged
-    assert model.questions <= 8
-    assert model.questions == model.rounds + 3
-    assert "questions 8   rounds 5   " in model.summary()
+    assert model.exchanges <= 8
+    assert model.exchanges == model.rounds + 3
+    assert "exchanges 8   rounds 5   " in model.summary()
 
 
 @pytest.mark.parametrize(
@@ -59,15 +59,15 @@ def test_what_is_counted_is_what_is_asked(
     model, questions = asked(formula, **settings)
     before = before or ["columns", "code"]
     assert questions[: len(before)] == before
-    end = [] if model.log_likelihood is None else ["fitted"]
+    end = [] if model.llf is None else ["fitted"]
     rounds = questions[len(before) : len(questions) - len(end)]
     assert questions[len(questions) - len(end) :] == end
     assert "settle" not in questions
     assert len(rounds) == model.rounds
-    assert model.questions == len(questions)
+    assert model.exchanges == len(questions)
     here = fs.fit(people(), formula, method="information", **settings)
-    assert (here.questions, here.floats) == (model.questions, model.floats)
-    assert np.array_equal(here.coef, model.coef)
+    assert (here.exchanges, here.run.floats) == (model.exchanges, model.run.floats)
+    assert np.array_equal(here.params, model.params)
 
 
 def test_a_dot_in_the_formula_costs_no_question() -> None:
@@ -76,7 +76,7 @@ def test_a_dot_in_the_formula_costs_no_question() -> None:
     model = fit(channel, "visits ~ .", family="poisson")
     assert [question for _, question, _ in channel.log][:2] == ["columns", "code"]
     named = fs.fit(frames, "visits ~ age + hours", family="poisson")
-    assert np.array_equal(model.coef, named.coef)
+    assert np.array_equal(model.params, named.params)
 
 
 def wanted(formula: str, **changes: Any) -> Wanted:
@@ -132,14 +132,14 @@ def test_a_client_that_reads_a_column_otherwise_is_asked_again() -> None:
         ("code", list(frames)),
     ]
     plain = fs.fit(people(), "visits ~ age + C(ill)", family="poisson")
-    assert np.array_equal(model.coef, plain.coef)
+    assert np.array_equal(model.params, plain.params)
 
 
 def test_the_null_model_with_offsets_of_a_logit_is_that_of_newtons_method() -> None:
     model, questions = asked("ill ~ age + offset(hours)", family="logistic")
     only, _ = asked("ill ~ offset(hours)", family="logistic")
     assert questions.count("along") >= 1
-    assert model.questions == len(questions)
+    assert model.exchanges == len(questions)
     assert model.null_deviance == pytest.approx(only.deviance, rel=1e-12)
 
 
@@ -147,14 +147,14 @@ def test_a_model_keeps_what_was_asked(tmp_path: Path) -> None:
     model, _ = asked("visits ~ age + C(ward)", family="poisson")
     model.write(tmp_path)
     loaded = fs.load(tmp_path)
-    assert (loaded.questions, loaded.floats) == (model.questions, model.floats)
+    assert (loaded.exchanges, loaded.run.floats) == (model.exchanges, model.run.floats)
     assert loaded.to_dict() == model.to_dict()
     lines = pd.read_csv(tmp_path / "trace.csv")
-    assert lines.questions.sum() == model.questions
-    assert lines.floats_up.sum() + lines.floats_down.sum() == model.floats
+    assert lines.questions.sum() == model.exchanges
+    assert lines.floats_up.sum() + lines.floats_down.sum() == model.run.floats
     assert list(lines.kind)[:3] == ["handshake", "handshake", "setup"]
     assert list(lines["round"]) == [0, 0, 0, *range(1, model.rounds + 1), model.rounds]
-    assert f"{model.questions} questions to every client" in (tmp_path / "report.html").read_text(
+    assert f"{model.exchanges} exchanges with every client" in (tmp_path / "report.html").read_text(
         encoding="utf-8"
     )
 
@@ -168,11 +168,11 @@ def test_the_rounds_of_a_run_that_lost_a_client_are_counted() -> None:
     patience = fs.Patience(min_clients=2)
     model = fit(channel, "visits ~ age + C(ward)", script, patience, family="poisson")
     assert list(model.removed) == ["hospital1"]
-    kinds = [row.kind for row in model.exchanges]
+    kinds = [row.kind for row in model.trace.rows]
     assert kinds.count("handshake") == 4
     assert kinds[3:5] == ["round", "round"]
     assert kinds.count("round") > model.rounds
-    assert model.questions == sum(row.questions for row in model.exchanges)
+    assert model.exchanges == sum(row.questions for row in model.trace.rows)
 
 
 def test_numbers_are_counted_wherever_they_are() -> None:

@@ -198,8 +198,10 @@ def named(folder: Path) -> str:
 def said(model: fs.Model) -> dict[str, Any]:
     """All that a model says, without seconds and objectives, which remote clients are not asked."""
     return model.to_dict() | {
-        "covariance": None if model.covariance_ is None else model.covariance_.tolist(),
-        "robust": None if model.robust_ is None else model.robust_.tolist(),
+        "covariance": None
+        if model.estimates.covariance is None
+        else model.estimates.covariance.tolist(),
+        "robust": None if model.estimates.robust is None else model.estimates.robust.tolist(),
         "trace": [
             row._replace(seconds=0.0, latency=None, objective=0.0) for row in model.trace.rows
         ],
@@ -212,7 +214,7 @@ def test_a_fit_on_ray_is_the_fit_of_this_process_to_the_bit(kind: str, tmp_path:
     given = FITS[kind](tmp_path)
     ours, expected = fs.fit(**given, engine="ray", cohorts=2), fs.fit(**given)
     np.testing.assert_equal(said(ours), said(expected))
-    assert ours.log_likelihood == expected.log_likelihood
+    assert ours.llf == expected.llf
 
 
 def after(rounds: int, do: Callable[[], object]) -> Callable[[Row, Any], None]:
@@ -293,7 +295,7 @@ def test_a_fit_whose_worker_is_killed_goes_on_to_the_same_bits(
     )
     assert killed
     assert secure.converged
-    np.testing.assert_allclose(secure.coef, ours.coef, rtol=1e-9)
+    np.testing.assert_allclose(secure.params, ours.params, rtol=1e-9)
 
 
 @pytest.mark.parametrize("what", ["gone", pytest.param("others", marks=pytest.mark.slow)])

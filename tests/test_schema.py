@@ -69,9 +69,9 @@ def refusal(act: Callable[[], object]) -> str:
 def group_means(model: Any) -> dict[str, float]:
     """The mean of the target in each level, from the coefficients of y ~ C(g)."""
     first, *others = levels(model)
-    found = {first: model.coef_["Intercept"]}
+    found = {first: model.params["Intercept"]}
     for level in others:
-        found[level] = model.coef_["Intercept"] + model.coef_[f"C(g)[T.{level}]"]
+        found[level] = model.params["Intercept"] + model.params[f"C(g)[T.{level}]"]
     return found
 
 
@@ -194,7 +194,7 @@ def test_text_in_parquet_beside_a_csv_file_is_one_category(tmp_path: Path) -> No
     assert "or types={'g': 'number'} to merge them" in message
     message = refusal(lambda: fs.fit(tmp_path, "y ~ g"))
     assert "column g holds numbers at client a and text at client b" in message
-    assert fs.fit(tmp_path, "y ~ g", types={"g": "number"}).names == ["Intercept", "g"]
+    assert fs.fit(tmp_path, "y ~ g", types={"g": "number"}).estimates.names == ["Intercept", "g"]
 
 
 def test_the_classes_of_a_multinomial_target_are_one_set(tmp_path: Path) -> None:
@@ -206,8 +206,8 @@ def test_the_classes_of_a_multinomial_target_are_one_set(tmp_path: Path) -> None
     assert list(model.plan.classes) == ["1", "2", "3"]
     second = fs.fit(tmp_path, "g ~ x", family="multinomial", reference={"g": "02"})
     assert list(second.plan.classes) == ["2", "1", "3"]
-    difference = model.coef_["2:x"] - model.coef_["3:x"]
-    assert -second.coef_["3:x"] == pytest.approx(difference, rel=1e-6)
+    difference = model.params["2:x"] - model.params["3:x"]
+    assert -second.params["3:x"] == pytest.approx(difference, rel=1e-6)
     pd.read_csv(tmp_path / "1.csv").assign(g="2A").to_csv(tmp_path / "2.csv", index=False)
     assert "01, 1" in refusal(lambda: fs.fit(tmp_path, "g ~ x", family="multinomial"))
 
@@ -243,10 +243,10 @@ def test_a_site_that_is_left_out_adds_no_level() -> None:
     frames["out"]["x"] = np.nan
     frames["out"]["g"] = "c"
     model = fs.fit(frames, "y ~ x + g")
-    assert model.n_by_client["out"] == 0
+    assert model.clients["n"]["out"] == 0
     rest = fs.fit([frames["one"], frames["two"]], "y ~ x + g")
     assert levels(model) == ["a", "b"]
-    np.testing.assert_allclose(model.coef, rest.coef, rtol=1e-9)
+    np.testing.assert_allclose(model.params, rest.params, rtol=1e-9)
 
 
 BIG = [9007199254740992, 9007199254740993, 9007199254740994]
@@ -317,11 +317,11 @@ def test_a_date_is_a_number_of_days_in_every_format(tmp_path: Path) -> None:
     x = np.tile((pd.to_datetime(days) - pd.Timestamp("1970-01-01")).days.to_numpy(float), 4)
     y = np.concatenate([target(i) for i in range(4)])
     slope = np.polyfit(x - x.mean(), y, 1)[0]
-    assert model.coef_["g"] == pytest.approx(slope, rel=1e-9)
+    assert model.params["g"] == pytest.approx(slope, rel=1e-9)
     assert levels(fs.fit([*files, frame], "y ~ C(g)")) == DAYS
     # JSON has no dates but text that looks like them
     of_json = fs.fit([*files, tmp_path / "d.jsonl"], "y ~ g")
-    assert of_json.coef_["g"] == pytest.approx(slope, rel=1e-9)
+    assert of_json.params["g"] == pytest.approx(slope, rel=1e-9)
 
 
 def test_a_timestamp_is_a_fraction_of_a_day_and_utc_unless_it_says_otherwise(
@@ -372,7 +372,7 @@ def test_numbers_stored_as_text_are_refused_until_they_are_declared(tmp_path: Pa
     message = refusal(lambda: fs.fit(tmp_path, "y ~ g"))
     assert "stored as text" in message
     assert "types={'g': 'number'}" in message
-    assert fs.fit(tmp_path, "y ~ g", types={"g": "number"}).names == ["Intercept", "g"]
+    assert fs.fit(tmp_path, "y ~ g", types={"g": "number"}).estimates.names == ["Intercept", "g"]
     assert levels(fs.fit(tmp_path, "y ~ C(g)")) == ["31", "42", "58"]
 
 
@@ -404,9 +404,9 @@ def test_the_reference_is_chosen_by_option(
     folder = sites(tmp_path, a=["a", "b"], b=["a", "b", "c"])
     paths = [str(folder / "a.csv"), str(folder / "b.csv")]
     model = fs.fit(folder, "y ~ g", reference={"g": "b"})
-    assert model.names == ["Intercept", "g[T.a]", "g[T.c]"]
+    assert model.estimates.names == ["Intercept", "g[T.a]", "g[T.c]"]
     plain = fs.fit(folder, "y ~ g")
-    assert model.coef_["g[T.a]"] == pytest.approx(-plain.coef_["g[T.b]"], rel=1e-9)
+    assert model.params["g[T.a]"] == pytest.approx(-plain.params["g[T.b]"], rel=1e-9)
     assert run(["fit", *paths, "--formula", "y ~ g", "--reference", "g=c"]) == 0
     assert "g[T.b]" in capsys.readouterr().out
     assert run(["fit", *paths, "--formula", "y ~ g", "--reference", "g=d"]) == 2
@@ -428,7 +428,7 @@ def test_the_reference_of_a_logistic_target_is_the_class_that_is_not_modelled() 
 
     def slope(name: str, **options: Any) -> float:
         return float(
-            fs.fit(frame, f"{name} ~ x", family="logistic", group="site", **options).coef_["x"]
+            fs.fit(frame, f"{name} ~ x", family="logistic", group="site", **options).params["x"]
         )
 
     assert slope("state", reference={"state": "died"}) == pytest.approx(-slope("state"), rel=1e-6)
@@ -456,7 +456,7 @@ def test_the_order_of_categories_decides_the_reference() -> None:
     b = ordered(["mid", "high"], ["low", "mid", "high"])
     model = fs.fit([a, b], "y ~ g")
     assert levels(model) == ["low", "mid", "high"]
-    assert model.names == ["Intercept", "g[T.mid]", "g[T.high]"]
+    assert model.estimates.names == ["Intercept", "g[T.mid]", "g[T.high]"]
     plain = pd.DataFrame({"y": target(9), "g": column(["high", "low"])})
     assert levels(fs.fit([a, b, plain], "y ~ g")) == ["low", "mid", "high"]
     assert levels(fs.fit([a, b], "y ~ g", types={"g": "text"})) == ["high", "low", "mid"]
@@ -498,12 +498,12 @@ def test_a_categorical_of_numbers_is_a_category_and_not_beside_numbers() -> None
         pd.DataFrame({"y": target(i), "g": pd.Categorical(column([3, 10, 2]))}) for i in range(2)
     ]
     model = fs.fit(frames, "y ~ g")
-    assert model.names == ["Intercept", "g[T.3]", "g[T.10]"]
+    assert model.estimates.names == ["Intercept", "g[T.3]", "g[T.10]"]
     frames[1]["g"] = frames[1]["g"].astype(int)
     message = refusal(lambda: fs.fit(frames, "y ~ g"))
     assert "column g is a category at client client 0 and holds numbers" in message
     assert levels(fs.fit(frames, "y ~ C(g)")) == ["2", "3", "10"]
-    assert fs.fit(frames, "y ~ g", types={"g": "number"}).names == ["Intercept", "g"]
+    assert fs.fit(frames, "y ~ g", types={"g": "number"}).estimates.names == ["Intercept", "g"]
 
 
 def test_a_number_that_is_also_a_category_has_the_numbers_of_its_levels(tmp_path: Path) -> None:
@@ -540,10 +540,14 @@ ORDERED = Path(__file__).parent / "data" / "ordered.parquet"
 def test_an_ordered_category_in_parquet_keeps_its_order() -> None:
     pytest.importorskip("pyarrow")
     model = fs.fit([ORDERED], "y ~ stage")
-    assert model.names == ["Intercept", "stage[T.mid]", "stage[T.high]"]
+    assert model.estimates.names == ["Intercept", "stage[T.mid]", "stage[T.high]"]
 
 
 def test_an_order_that_cannot_be_read_is_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert "install pyarrow" in refusal(lambda: fs.fit([ORDERED], "y ~ stage"))
-    assert fs.fit([ORDERED], "y ~ grade").names == ["Intercept", "grade[T.3]", "grade[T.10]"]
+    assert fs.fit([ORDERED], "y ~ grade").estimates.names == [
+        "Intercept",
+        "grade[T.3]",
+        "grade[T.10]",
+    ]

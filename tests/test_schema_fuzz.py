@@ -343,7 +343,7 @@ def check(model: Any, formula: str, pool: Sequence[tuple[float, Key]]) -> None:
     """Compare a model with what the pooled rows give."""
     y = np.array([value for value, _ in pool])
     keys = [key for _, key in pool]
-    assert model.n == len(pool)
+    assert model.nobs == len(pool)
     kinds = {kind for kind, _ in keys}
     if "g" in model.plan.levels:
         levels = model.plan.levels["g"]
@@ -360,14 +360,14 @@ def check(model: Any, formula: str, pool: Sequence[tuple[float, Key]]) -> None:
         x = np.array([number(key) for key in keys])
         away = x - x.mean()
         if np.ptp(x) < 1e-10 * max(np.abs(x).max(), 1.0):  # as good as a constant
-            assert np.isnan(model.coef[1])
+            assert np.isnan(model.params.iloc[1])
             return
         slope = away @ y / (away @ away)
-        np.testing.assert_allclose(model.coef[1], slope, rtol=1e-6, atol=1e-9 / np.ptp(x))
-        middle = model.coef[0] + model.coef[1] * x.mean()
+        np.testing.assert_allclose(model.params.iloc[1], slope, rtol=1e-6, atol=1e-9 / np.ptp(x))
+        middle = model.params.iloc[0] + model.params.iloc[1] * x.mean()
         np.testing.assert_allclose(middle, y.mean(), rtol=1e-6, atol=1e-6)
         return
-    np.testing.assert_allclose(model.coef, expected, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(model.params, expected, rtol=1e-7, atol=1e-9)
 
 
 def number(key: Key) -> float:

@@ -125,7 +125,7 @@ def test_secure_sums_go_on_without_a_client_only_if_its_owner_has_consented(
     assert list(model["removed"]) == [last]
     frames = dict(list(people(sizes=(60, 45, 30, 40)).items())[:3])
     here = fs.fit(frames, FORMULA)
-    np.testing.assert_allclose(list(model["coef"].values()), here.coef_, rtol=1e-9)
+    np.testing.assert_allclose(list(model["coef"].values()), here.params, rtol=1e-9)
 
 
 @pytest.mark.slow

@@ -93,19 +93,21 @@ def test_the_table_by_secure_sums_is_that_of_the_open_fit(name: str) -> None:
     clients = frames()
     open_fit = fs.fit(clients, **MODELS[name])
     secure = fs.fit(clients, secure=True, **MODELS[name])
-    assert list(secure.names) == list(open_fit.names)
+    assert list(secure.estimates.names) == list(open_fit.estimates.names)
     assert secure.converged
     assert secure.certificate.bound is not None
     assert secure.certificate.bound <= 1e-9
-    apart = np.abs(secure.coef - open_fit.coef) / open_fit.errors
+    apart = np.abs(secure.params - open_fit.params) / open_fit.estimates.errors
     assert np.nanmax(apart) <= 1e-9
-    for number in ("log_likelihood", "deviance", "null_deviance", "dispersion", "n", "aic"):
+    for number in ("llf", "deviance", "null_deviance", "dispersion", "nobs", "aic"):
         told, expected = getattr(secure, number), getattr(open_fit, number)
         assert told == expected or told == pytest.approx(expected, rel=1e-12), number
-    if secure.covariance_ is not None and open_fit.covariance_ is not None:
-        np.testing.assert_allclose(secure.covariance_, open_fit.covariance_, rtol=1e-8, atol=1e-14)
-    assert secure.questions <= 1.5 * open_fit.questions
-    assert set(secure.trace.answered) == {4}
+    if secure.estimates.covariance is not None and open_fit.estimates.covariance is not None:
+        np.testing.assert_allclose(
+            secure.estimates.covariance, open_fit.estimates.covariance, rtol=1e-8, atol=1e-14
+        )
+    assert secure.exchanges <= 1.5 * open_fit.exchanges
+    assert set(secure.run.of_rounds.answered) == {4}
     assert secure.clients.index.tolist() == ["all clients"]
     assert secure.n_clients == 4
 
@@ -154,7 +156,7 @@ def test_only_sums_are_asked_for_and_told_if_the_study_declares_everything() -> 
     spy = Spy(frames())
     model = fit_over(spy, declared())
     assert model.converged
-    assert len(spy.seen) == model.questions
+    assert len(spy.seen) == model.exchanges
     for request, reply in spy.seen:
         assert request.sums
         assert request.m == 4
@@ -172,7 +174,7 @@ def test_a_level_that_the_study_does_not_declare_is_refused_and_its_owner_sees_w
 
 def test_a_declared_level_that_no_row_has_is_left_out_and_the_order_is_the_declared_one() -> None:
     model = fit_over(Spy(frames()), declared(levels=LEVELS | {"g": ["c", "none", "b", "a"]}))
-    assert list(model.names) == ["Intercept", "x", "g[T.b]", "g[T.a]"]
+    assert list(model.estimates.names) == ["Intercept", "x", "g[T.b]", "g[T.a]"]
 
 
 @pytest.mark.parametrize(
@@ -193,7 +195,7 @@ def test_what_the_study_leaves_open_is_refused(options: dict[str, Any], message:
 
 def test_levels_can_be_declared_in_an_open_fit_too() -> None:
     model = fs.fit(frames(), "y ~ g", levels={"g": ["b", "a", "c"]})
-    assert list(model.names) == ["Intercept", "g[T.a]", "g[T.c]"]
+    assert list(model.estimates.names) == ["Intercept", "g[T.a]", "g[T.c]"]
     with pytest.raises(InputError, match=r"client s0: column g has the level c, .*: a, b"):
         fs.fit(frames(), "y ~ g", levels={"g": ["a", "b"]})
 
@@ -241,7 +243,7 @@ def test_columns_may_have_any_usual_unit(factor: float) -> None:
     open_fit = fs.fit(clients, "y ~ poly(x, 2) + z")
     secure = fs.fit(clients, "y ~ poly(x, 2) + z", secure=True)
     assert secure.converged
-    assert np.max(np.abs(secure.coef - open_fit.coef) / open_fit.errors) <= 1e-9
+    assert np.max(np.abs(secure.params - open_fit.params) / open_fit.estimates.errors) <= 1e-9
     assert secure.deviance == pytest.approx(open_fit.deviance, rel=1e-12)
 
 
@@ -257,7 +259,7 @@ def test_nothing_is_told_of_single_clients() -> None:
     with pytest.raises(InputError, match="averaging needs the answers of single clients"):
         model.bias_of("fedavg")
     with pytest.raises(InputError, match="needs ten clients or more with secure sums"):
-        model.covariance(robust=True)
+        model.cov_params(robust=True)
     assert model.clients["coefficient"].tolist() == [""]
 
 
@@ -266,9 +268,9 @@ def test_from_ten_clients_on_the_covariance_is_clustered_by_client(family: str) 
     clients = frames(10)
     open_fit = fs.fit(clients, "cost ~ x + z", family=family)
     secure = fs.fit(clients, "cost ~ x + z", family=family, secure=True)
-    expected = open_fit.covariance(robust=True)
-    np.testing.assert_allclose(secure.covariance(robust=True), expected, rtol=1e-7, atol=1e-12)
-    assert secure.questions <= 1.5 * open_fit.questions
+    expected = open_fit.cov_params(robust=True)
+    np.testing.assert_allclose(secure.cov_params(robust=True), expected, rtol=1e-7, atol=1e-12)
+    assert secure.exchanges <= 1.5 * open_fit.exchanges
 
 
 def test_clusters_are_the_clients_that_have_rows_at_rest() -> None:
@@ -279,7 +281,7 @@ def test_clusters_are_the_clients_that_have_rows_at_rest() -> None:
         for each in (False, True)
     ]
     assert fits[1].not_estimable == {"site[T.s3]": "-inf"}
-    openly, secure = (each.covariance(robust=True) for each in fits)
+    openly, secure = (each.cov_params(robust=True) for each in fits)
     np.testing.assert_allclose(secure, openly, rtol=1e-7, atol=1e-12)
 
 
@@ -302,7 +304,7 @@ def test_a_path_runs_by_secure_sums_unless_it_holds_out_clients() -> None:
     options: dict[str, Any] = {"family": "logistic", "n_lambdas": 3}
     open_path = fs.path(frames(), "event ~ x + g", **options)
     secure = fs.path(frames(), "event ~ x + g", secure=True, **options)
-    np.testing.assert_allclose(secure.coef_, open_path.coef_, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(secure.params, open_path.params, rtol=1e-6, atol=1e-9)
     assert secure.n_clients == 4
     with pytest.raises(InputError, match="secure sums tell nothing of single clients"):
         fs.path(frames(), "event ~ x + g", secure=True, folds="clients", **options)
@@ -316,8 +318,8 @@ def test_quasi_separable_data_have_the_same_limit() -> None:
     open_fit = fs.fit(clients, "event ~ x + g", family="logistic")
     secure = fs.fit(clients, "event ~ x + g", family="logistic", secure=True)
     assert secure.not_estimable == open_fit.not_estimable == {"g[T.c]": "-inf"}
-    np.testing.assert_allclose(secure.coef, open_fit.coef, rtol=1e-9)
-    assert secure.questions <= 1.5 * open_fit.questions
+    np.testing.assert_allclose(secure.params, open_fit.params, rtol=1e-9)
+    assert secure.exchanges <= 1.5 * open_fit.exchanges
 
 
 @pytest.mark.parametrize("places", [1, 5])
@@ -331,9 +333,9 @@ def test_a_client_whose_rows_all_recede_adds_nothing(places: int) -> None:
     names = np.array_split(list(clients), places)
     secure = fit_over(Places([{name: clients[name] for name in own} for own in names]), chosen)
     assert secure.not_estimable == open_fit.not_estimable == {"site[T.s3]": "-inf"}
-    np.testing.assert_allclose(secure.coef, open_fit.coef, rtol=1e-8)
-    assert secure.n == open_fit.n == 320
-    assert secure.log_likelihood == pytest.approx(open_fit.log_likelihood, rel=1e-12)
+    np.testing.assert_allclose(secure.params, open_fit.params, rtol=1e-8)
+    assert secure.nobs == open_fit.nobs == 320
+    assert secure.llf == pytest.approx(open_fit.llf, rel=1e-12)
     assert secure.null_deviance == pytest.approx(open_fit.null_deviance, rel=1e-12)
 
 
@@ -363,7 +365,7 @@ def test_clients_that_lose_their_last_models_stay_at_x_and_the_fit_is_the_same()
     remembering = fit_over(Spy(frames()), declared())
     model = fit_over(Forgetful(frames()), declared())
     assert model.converged
-    np.testing.assert_allclose(model.coef, remembering.coef, rtol=1e-9)
+    np.testing.assert_allclose(model.params, remembering.params, rtol=1e-9)
 
 
 def summed_answer(question: CostQuestion, answer: Answer) -> Answer:
@@ -418,7 +420,7 @@ def test_a_checkpoint_of_a_secure_fit_resumes_without_asking_again(tmp_path: Pat
     first = fit_over(Spy(frames()), declared(checkpoint=fs.Checkpoint(tmp_path)))
     spy = Spy(frames())
     again = fit_over(spy, declared(checkpoint=fs.Checkpoint(tmp_path, resume=True)))
-    np.testing.assert_array_equal(again.coef, first.coef)
+    np.testing.assert_array_equal(again.params, first.params)
     assert not spy.seen
     assert again.n_clients == 4
 
@@ -447,7 +449,7 @@ def test_a_saved_model_knows_whose_answers_were_added(tmp_path: Path) -> None:
     model = fs.fit(frames(), "y ~ x", secure=True)
     model.save(tmp_path)
     loaded = fs.load(tmp_path)
-    assert list(loaded.summed) == ["s0", "s1", "s2", "s3"]
+    assert list(loaded.run.summed) == ["s0", "s1", "s2", "s3"]
     assert str(loaded.summary()) == str(model.summary())
     model.report(tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
@@ -514,5 +516,5 @@ def test_a_client_that_is_late_is_asked_again_and_the_others_are_not() -> None:
     tables = frames()
     halves = [{name: tables[name] for name in own} for own in (("s0", "s1"), ("s2", "s3"))]
     model = fit_over(Late(halves), declared())
-    assert asked == [2, 2, 1, *[2] * (model.questions - 2)]
-    np.testing.assert_array_equal(model.coef, fit_over(Spy(frames()), declared()).coef)
+    assert asked == [2, 2, 1, *[2] * (model.exchanges - 2)]
+    np.testing.assert_array_equal(model.params, fit_over(Spy(frames()), declared()).params)

@@ -61,10 +61,12 @@ def test_six_organisations_give_the_pooled_table_by_sums_alone(tmp_path: Path) -
             assert run(["audit", str(federation.kept(name))]) == 0
     there = fs.load(tmp_path / "out")
     assert "over 6 clients by secure sums" in out
-    np.testing.assert_allclose(there.coef, here.coef, rtol=1e-11)  # the last digits are random
+    np.testing.assert_allclose(there.params, here.params, rtol=1e-11)  # the last digits are random
     coef, se = pooled(list(SITES))
-    assert ((there.coef - coef[list(there.names)]) / se[list(there.names)]).abs().max() < 1e-9
-    assert sorted(there.logs) == sorted(SITES)
+    assert (
+        (there.params - coef[list(there.estimates.names)]) / se[list(there.estimates.names)]
+    ).abs().max() < 1e-9
+    assert sorted(there.run.logs) == sorted(SITES)
 
 
 def test_a_client_and_the_server_are_killed_and_the_result_is_the_same(tmp_path: Path) -> None:
@@ -85,7 +87,7 @@ def test_a_client_and_the_server_are_killed_and_the_result_is_the_same(tmp_path:
             federation.server("--clients", "4", "--out", str(out), *resume, *MODEL)
         )
         assert status == 0, err
-    np.testing.assert_allclose(fs.load(out).coef, here.coef, rtol=1e-10)
+    np.testing.assert_allclose(fs.load(out).params, here.params, rtol=1e-10)
 
 
 def test_the_run_goes_on_without_a_client_whose_owner_allows_that(tmp_path: Path) -> None:
@@ -105,4 +107,6 @@ def test_the_run_goes_on_without_a_client_whose_owner_allows_that(tmp_path: Path
         assert "the table is without site4" in err
     there = fs.load(tmp_path / "out")
     coef, se = pooled(names[:3])
-    assert ((there.coef - coef[list(there.names)]) / se[list(there.names)]).abs().max() < 1e-9
+    assert (
+        (there.params - coef[list(there.estimates.names)]) / se[list(there.estimates.names)]
+    ).abs().max() < 1e-9

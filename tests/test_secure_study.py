@@ -58,10 +58,10 @@ def pooled(federation: SecureFederation, names: tuple[str, ...] = ("a", "b", "c"
 
 def assert_same(model: Model, reference: Model) -> None:
     assert model.converged
-    assert model.se is not None
-    assert reference.se is not None
-    assert np.abs((model.coef - reference.coef) / reference.se).max() < 1e-9
-    np.testing.assert_allclose(model.se, reference.se, rtol=1e-9)
+    assert model.bse is not None
+    assert reference.bse is not None
+    assert np.abs((model.params - reference.params) / reference.bse).max() < 1e-9
+    np.testing.assert_allclose(model.bse, reference.bse, rtol=1e-9)
 
 
 class Finished(NamedTuple):
@@ -128,7 +128,10 @@ def test_the_last_digits_of_what_a_site_adds_are_random(finished: Finished) -> N
 def test_sites_that_are_restarted_for_every_message_give_the_same_bits(finished: Finished) -> None:
     other = SecureFederation(finished.federation.folder)
     other.restarts = True
-    assert other.summed_fit(finished.study).coef.tolist() == finished.model.coef.tolist()
+    assert (
+        other.summed_fit(finished.study).params.to_numpy().tolist()
+        == finished.model.params.to_numpy().tolist()
+    )
 
 
 def test_a_site_that_is_away_for_a_while_changes_nothing(federation: SecureFederation) -> None:
@@ -148,8 +151,8 @@ def test_a_site_that_is_away_for_a_while_changes_nothing(federation: SecureFeder
         federation.before = before
         again = federation.summed_fit(study)
         assert left == 0
-        assert again.coef.tolist() == once.coef.tolist()
-        assert {each.what for each in again.incidents} == {"c: it is not connected"}
+        assert again.params.to_numpy().tolist() == once.params.to_numpy().tolist()
+        assert {each.what for each in again.run.incidents} == {"c: it is not connected"}
 
 
 def test_a_run_that_stops_after_its_first_or_before_its_last_question_is_resumed(
@@ -188,7 +191,7 @@ def test_the_run_goes_on_without_a_site_whose_owner_allows_that(
     federation.before = before
     model = federation.summed_fit(study)
     assert list(model.removed) == ["d"]
-    assert model.summed == ("a", "b", "c")
+    assert model.run.summed == ("a", "b", "c")
     assert_same(model, pooled(federation, ("a", "b", "c")))
     # it stays out, also for a server that has forgotten that
     federation.away = set()

@@ -121,9 +121,9 @@ def in_process(folder: Path, **settings: object) -> Model:
 )
 def test_letters_give_the_bits_of_one_process(folder: Path, settings: dict[str, object]) -> None:
     here, there = in_process(folder, **settings), Mail(folder).fit(**settings)
-    assert np.array_equal(here.coef, there.coef)
+    assert np.array_equal(here.params, there.params)
     assert here.rounds == there.rounds
-    assert here.log_likelihood == there.log_likelihood
+    assert here.llf == there.llf
     assert there.converged
 
 
@@ -150,8 +150,8 @@ def test_letters_give_the_bits_of_one_process_where_columns_are_aliased_and_rows
         "ward[T.north]": "+inf",
         "ward[T.west]": "+inf",
     }
-    assert np.array_equal(here.coef, there.coef, equal_nan=True)
-    assert here.log_likelihood == there.log_likelihood
+    assert np.array_equal(here.params, there.params, equal_nan=True)
+    assert here.llf == there.llf
     assert there.converged
 
 
@@ -167,7 +167,7 @@ def test_a_new_process_for_every_letter_does_not_read_the_source_again(
 
     monkeypatch.setattr(Table, "take", counted)
     there = Mail(folder, restarts=True).fit()
-    assert np.array_equal(there.coef, in_process(folder).coef)
+    assert np.array_equal(there.params, in_process(folder).params)
     assert reads.count("a") == 2 + 1  # to describe, to code; and once in one process
 
 
@@ -188,7 +188,7 @@ def test_prepared_data_of_a_changed_source_are_not_used(folder: Path) -> None:
     mail = Mail(folder, restarts=True)
     mail.fit()
     table(99).to_csv(folder / "a.csv", index=False)
-    assert np.array_equal(mail.fit().coef, in_process(folder).coef)
+    assert np.array_equal(mail.fit().params, in_process(folder).params)
 
 
 def test_a_source_that_changes_in_the_middle_of_a_run_is_named(folder: Path) -> None:
@@ -226,7 +226,7 @@ def test_a_source_that_changes_before_the_first_round_is_named(
     mail = Changing(folder, restarts=restarts)
     with pytest.raises(fs.InputError, match="client b: its data changed since the run began"):
         mail.fit()
-    assert np.array_equal(mail.fit().coef, in_process(folder).coef)
+    assert np.array_equal(mail.fit().params, in_process(folder).params)
 
 
 def test_nothing_is_answered_that_is_not_on_the_list(folder: Path) -> None:
@@ -702,8 +702,8 @@ def test_grouped_rows_at_sites_that_restart_give_the_table_of_this_process(tmp_p
     options = FitOptions(None, formula, family="logistic")
     there = fit_over(MessageChannel(mail, list(mail.sites)), options)
     here = fs.fit(tmp_path / "*.csv", formula, family="logistic")
-    assert there.n == 90
-    assert there.to_dict()["log_likelihood"] == here.log_likelihood
+    assert there.nobs == 90
+    assert there.to_dict()["log_likelihood"] == here.llf
     assert there.deviance == here.deviance
     assert there.null_deviance == here.null_deviance
 

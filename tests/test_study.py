@@ -66,9 +66,9 @@ def test_an_approved_study_gives_the_bits_of_one_process(folder: Path) -> None:
     federation.approve(study)
     there = federation.fit(study, ridge=0.5)
     here = fs.fit([folder / f"{name}.csv" for name in NAMES], FORMULA, family="poisson", ridge=0.5)
-    assert np.array_equal(here.coef, there.coef)
+    assert np.array_equal(here.params, there.params)
     assert here.rounds == there.rounds
-    assert set(there.logs) == set(NAMES)
+    assert set(there.run.logs) == set(NAMES)
 
 
 def test_the_hash_is_that_of_one_canonical_form(folder: Path) -> None:

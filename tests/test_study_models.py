@@ -71,6 +71,6 @@ def test_an_approved_study_has_the_bits_of_one_process_and_its_log_comes_out_aga
     study = make_study(options, members, federation.signer.fingerprint, None)
     federation.approve(study)
     there = fit_over(MessageChannel(federation, NAMES, study.hash), options)
-    assert np.array_equal(here.coef, there.coef, equal_nan=True)
+    assert np.array_equal(here.params, there.params, equal_nan=True)
     assert here.rounds == there.rounds
     assert run(["audit", str(tmp_path / "kept a")]) == 0

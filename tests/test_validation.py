@@ -114,13 +114,13 @@ def test_a_client_that_makes_no_sense_is_named_and_removed(
     patience = Patience(give_up=30.0, min_clients=2)
     model = fit_over(channel, FitOptions(None, "score ~ age + ward", patience=patience))
     assert list(model.removed) == [liar]
-    assert any(what in incident.what for incident in model.incidents)
+    assert any(what in incident.what for incident in model.run.incidents)
     others = fs.fit(
         {name: frame for name, frame in people().items() if name != liar}, "score ~ age + ward"
     )
     assert model.converged
-    np.testing.assert_allclose(model.coef, others.coef, rtol=1e-9)
-    assert model.log_likelihood == pytest.approx(others.log_likelihood, rel=1e-12)
+    np.testing.assert_allclose(model.params, others.params, rtol=1e-9)
+    assert model.llf == pytest.approx(others.llf, rel=1e-12)
 
 
 def test_a_warning_is_one_line_whatever_a_client_sends() -> None:

@@ -76,7 +76,7 @@ def fit_command(
     if out is not None:
         model.write(out)
     done = present(model, out, as_json)
-    if model.summed and model.noised is None and not as_json:
+    if model.run.summed and model.settings.dp is None and not as_json:
         typer.echo(f"\na study declares: {printable(declaration(model.settings))}")
     if not done:
         raise typer.Exit(1)
@@ -109,11 +109,7 @@ def present(model: Model, out: Path | None, as_json: bool) -> bool:
         typer.echo(printable(in_options(model.summary())))
         if out is not None:
             typer.echo(f"\npage: {out / 'report.html'}")
-    if model.removed or model.not_estimable:
-        return False
-    if model.noised is not None:
-        return True
-    return bool(model.converged and (model.n_by_client > 0).all())
+    return model.complete
 
 
 def show(now: Progress) -> None:

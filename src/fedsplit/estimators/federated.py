@@ -26,7 +26,7 @@ from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.fit import certified
 from fedsplit.regression.options import Settings
-from fedsplit.regression.result.model import FitCertificate
+from fedsplit.regression.result.certificate import FitCertificate
 from fedsplit.regression.server.federation import FederatedRows
 from fedsplit.regression.server.identifiability import Unbounded
 from fedsplit.regression.server.pool import Pool

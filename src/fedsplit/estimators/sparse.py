@@ -19,7 +19,7 @@ from fedsplit.losses.huber import Huber
 from fedsplit.losses.multinomial import Multinomial
 from fedsplit.penalties.penalty import Penalty
 from fedsplit.problem import Problem
-from fedsplit.regression.result.model import FitCertificate
+from fedsplit.regression.result.certificate import FitCertificate
 
 DEPENDENT = 1e-10
 """Coefficients that are longer than the shortest by a larger share are not determined."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
@@ -17,8 +17,16 @@ from fedsplit.loop.trace import Row
 from fedsplit.regression.engines import ENGINES
 from fedsplit.regression.fields import with_options
 from fedsplit.regression.options import FitOptions, Regression, Settings
-from fedsplit.regression.result.model import FitCertificate, Model
-from fedsplit.regression.result.private_model import private_model
+from fedsplit.regression.result.certificate import FitCertificate
+from fedsplit.regression.result.model import Model
+from fedsplit.regression.result.noisy import noisy_model
+from fedsplit.regression.result.parts import (
+    Computation,
+    Estimates,
+    FitStatistics,
+    PooledMoments,
+    fingerprint_of,
+)
 from fedsplit.regression.server.assessment import MOST_ROUNDING
 from fedsplit.regression.server.declaring import declare
 from fedsplit.regression.server.federation import release_rows
@@ -156,7 +164,7 @@ def fit_with_noise(members: Members, options: Regression) -> Model:
             f"dp: client {listed(gone.names)} is away, and the others are not asked twice: resume "
             "the run when it is back"
         ) from None
-    return private_model(settings, search, found, members.history)
+    return noisy_model(settings, search, found, members.history)
 
 
 def prepare(members: Members, options: Regression) -> Agreement:
@@ -226,20 +234,73 @@ def finish(
                 raise separable(error) from None
             lost = not_estimable(first, task)
     model = _model(task, agreement, found.after(earlier), lost)
-    return model.with_exchanges([*first.asked, *history.exchanges[begun:]])
+    # the end of the fit, too, is in the history by now
+    others = [*first.asked, *history.exchanges[begun:]]
+    return replace(model, run=model.run.among(others))
 
 
 def _model(task: Task, agreement: Agreement, found: Estimate, lost: Mapping[str, str]) -> Model:
     """The model of where the rounds ended, where the coefficients ``lost`` have no estimate."""
-    warnings = list(agreement.warnings)
     inference = task.assessment.infer(found, agreement.missing)
     limit = None
     if lost:
         limit = inference.coef
         inference = inference.without(lost)
+    estimates = Estimates(
+        names=inference.names,
+        values=inference.coef,
+        covariance=inference.covariance_,
+        robust=inference.robust_,
+        errors=inference.errors,
+        aliased=inference.aliased,
+        not_estimable=dict(lost),
+        recessions=task.rows.recessions,
+        limit=limit,
+    )
+    pool = task.pool
+    fit = FitStatistics(
+        clients=inference.clients,
+        dispersion=inference.dispersion,
+        deviance=inference.deviance,
+        null_deviance=inference.null_deviance,
+        llf=inference.log_likelihood,
+        calibration=inference.calibration,
+        penalised=inference.penalised,
+        moments=PooledMoments(pool.names, pool.weight, pool.mean, pool.scatter, pool.target),
+        fingerprint=fingerprint_of(dict(zip(task.sizes, agreement.moments, strict=True))),
+        missing_values=agreement.missing_values,
+    )
+    history = task.rows.members.history
+    certificate = certified(task, found)
+    run = Computation(
+        certificate=certificate,
+        converged=inference.converged,
+        trace=inference.trace,
+        first_round=0,
+        rounds=len(inference.trace),
+        proofs=inference.proofs,
+        warnings=[*agreement.warnings, *_warnings(task, found, certificate, lost)],
+        version=__version__,
+        removed=dict(history.removed),
+        incidents=list(history.incidents),
+        logs=dict(history.logs),
+        summed=task.rows.members.summed,
+    )
+    model = Model(agreement.plan, task.settings, estimates, fit, run)
+    if task.clients.free:
+        # A model holds its clients only where a question to them costs nothing.
+        return replace(model, task=task, x=inference.x)
+    return model
+
+
+def _warnings(
+    task: Task, found: Estimate, certificate: FitCertificate, lost: Mapping[str, str]
+) -> Iterator[str]:
+    """What a reader of the table has to know of the estimate."""
+    if lost:
         plural = "s" * (len(lost) > 1)
         instead = "; firth gives all of them finite estimates" * task.family.binary
-        warnings.append(
+        yield (
             f"the data do not determine the coefficient{plural} of {listed(lost, 4)}, which would "
             "grow without bound: the others are those of the fit without the rows that say so"
             + instead
@@ -249,10 +310,9 @@ def _model(task: Task, agreement: Agreement, found: Estimate, lost: Mapping[str,
         remedy = "add a ridge, or leave it out"
         if task.family.name == "huber":  # whose curvature is that of rows with residuals below it
             remedy = "choose a larger delta, in units of the target, add a ridge, or leave it out"
-        warnings.append(f"the data hardly determine the coefficient of {weak}: {remedy}")
-    certificate = certified(task, found)
+        yield f"the data hardly determine the coefficient of {weak}: {remedy}"
     if found.converged and not certificate.within(MOST_ROUNDING):
-        warnings.append(
+        yield (
             "columns nearly cancel: rounding can have moved coefficients by up to "
             f"{_known(certificate.arithmetic)} standard errors; centre them, or leave one out"
         )
@@ -261,28 +321,7 @@ def _model(task: Task, agreement: Agreement, found: Estimate, lost: Mapping[str,
         if certificate.bound is not None:
             proved = f"{certificate.bound:.1g} standard errors are proved"
         advice = _advice(found, task.settings)
-        warnings.append(f"{proved}, not the tolerance of {task.settings.tol:g}: {advice}")
-    # A model keeps its clients only where a question to them costs nothing.
-    at_hand = None
-    if task.clients.free:
-        at_hand = task
-    history = task.rows.members.history
-    return Model(
-        plan=agreement.plan,
-        settings=task.settings,
-        certificate=certificate,
-        warnings=warnings,
-        version=__version__,
-        removed=dict(history.removed),
-        incidents=list(history.incidents),
-        logs=dict(history.logs),
-        task=at_hand,
-        not_estimable=dict(lost),
-        recessions=task.rows.recessions,
-        limit=limit,
-        summed=task.rows.members.summed,
-        **inference._asdict(),
-    )
+        yield f"{proved}, not the tolerance of {task.settings.tol:g}: {advice}"
 
 
 def _advice(found: Estimate, settings: Settings) -> str:

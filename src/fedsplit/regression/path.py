@@ -23,7 +23,8 @@ from fedsplit.regression.cross_validation import cross_validate, make_folds
 from fedsplit.regression.fields import with_options
 from fedsplit.regression.fit import certified, finish, make_task, prepare, with_declaration
 from fedsplit.regression.options import PathOptions, Settings
-from fedsplit.regression.result.model import FitCertificate, Model
+from fedsplit.regression.result.certificate import FitCertificate
+from fedsplit.regression.result.model import Model
 from fedsplit.regression.result.table import Summary, aligned, shortened
 from fedsplit.regression.server.handshake import Agreement
 from fedsplit.regression.server.search import Estimate
@@ -47,7 +48,7 @@ class RegularisationPath:
     ----------
     lambdas : (k,) array
         Decreasing.
-    coef_ : DataFrame
+    params : DataFrame
         One row per λ, in the units of the files.
     active : (k,) array
         How many coefficients are not zero, the intercept not counted.
@@ -65,14 +66,14 @@ class RegularisationPath:
     l1_ratio : float
     plan : Plan
         The formula and the categories that the clients agreed on.
-    n, n_clients : int
+    nobs, n_clients : int
         Rows and clients.
     task, agreement : Task, Agreement or None
         The regression, for other λ; None if the path was pickled.
     """
 
     lambdas: Array
-    coef_: pd.DataFrame
+    params: pd.DataFrame
     active: NDArray[np.intp]
     rounds: NDArray[np.intp]
     certificates: Sequence[FitCertificate]
@@ -81,7 +82,7 @@ class RegularisationPath:
     warnings: Sequence[str]
     l1_ratio: float
     plan: Plan
-    n: int
+    nobs: int
     n_clients: int
     task: Task | None = None
     agreement: Agreement | None = None
@@ -90,7 +91,7 @@ class RegularisationPath:
         return (
             f"<RegularisationPath {self.plan.family}, {shortened(self.plan.formula)}: "
             f"{len(self.lambdas):,} values of lambda from {self.lambdas[0]:.5g} to "
-            f"{self.lambdas[-1]:.5g}, {self.n:,} rows of {self.n_clients:,} clients>"
+            f"{self.lambdas[-1]:.5g}, {self.nobs:,} rows of {self.n_clients:,} clients>"
         )
 
     def _repr_html_(self) -> str:
@@ -156,7 +157,7 @@ class RegularisationPath:
             f"{self.plan.family} path over {self.n_clients} clients, l1_ratio {self.l1_ratio:g}",
             self.plan.formula,
             *(f"{text}: {agreed}" for text, agreed in self.plan.agreed.items()),
-            f"n {self.n:,}   parameters {self.coef_.shape[1]}   rounds {self.rounds.sum():,}",
+            f"n {self.nobs:,}   parameters {self.params.shape[1]}   rounds {self.rounds.sum():,}",
         ]
 
     def _table(self) -> list[list[str]]:
@@ -238,7 +239,7 @@ def path(options: PathOptions) -> RegularisationPath:
         cv = cross_validate(agreement, settings, folds, penalties).set_index(index)
     return RegularisationPath(
         lambdas=lambdas,
-        coef_=pd.DataFrame(task.coefficients(x), index=index, columns=task.names),
+        params=pd.DataFrame(task.coefficients(x), index=index, columns=task.names),
         active=np.count_nonzero(x[:, task.penalised(2) > 0], axis=1),
         rounds=rounds,
         certificates=[certified(task, each) for each in found],
@@ -247,7 +248,7 @@ def path(options: PathOptions) -> RegularisationPath:
         warnings=[*agreement.warnings, *in_lines(_unproved(lambdas, found))],
         l1_ratio=l1_ratio,
         plan=agreement.plan,
-        n=task.pool.n,
+        nobs=task.pool.n,
         n_clients=task.clients.m * task.clients.stands_for,
         task=task,
         agreement=agreement,

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from fedsplit.arrays import Array
 from fedsplit.data.formula.formula import Formula
+from fedsplit.loop.trace import Trace
 from fedsplit.plots import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, render
 from fedsplit.regression.client.design import Calibration
 
@@ -56,21 +57,21 @@ def coefficients(model: Model, interval: pd.DataFrame | None) -> Figure:
     Coefficients of similar size share an axis. The intercept is left out: it is of another size,
     and seldom of interest.
     """
-    d = len(model.names)
+    names, values = model.estimates.names, model.estimates.values
     predictors = 1
     if model.family.has_reference:
         predictors = len(model.plan.classes) - 1
-    terms = d // predictors
-    shown = np.flatnonzero(np.isfinite(model.coef))
+    terms = len(names) // predictors
+    shown = np.flatnonzero(np.isfinite(values))
     if Formula(model.formula).intercept and (shown % terms > 0).any():
         shown = shown[shown % terms > 0]
     title = "coefficient and 95 % interval"
     if interval is None:
         title = "coefficient"
-        interval = pd.DataFrame({"lower": model.coef, "upper": model.coef})
+        interval = pd.DataFrame({"lower": values, "upper": values})
     ends = interval.to_numpy()
     robust = ends
-    if model.robust_ is not None:
+    if model.estimates.robust is not None:
         robust = model.conf_int(robust=True).to_numpy()
     groups = _alike(_reach(np.column_stack([ends, robust])[shown]), shown)
     figure = _figure(WIDTH, LINE * len(shown) + 0.7 * len(groups))
@@ -85,10 +86,10 @@ def coefficients(model: Model, interval: pd.DataFrame | None) -> Figure:
             filled = colour if ends[i, 0] * ends[i, 1] > 0 else "white"
             axes.plot(robust[i], [y, y], color=colour, linewidth=0.7)
             axes.plot(ends[i], [y, y], color=colour, linewidth=2)
-            axes.plot(model.coef[i], y, "o", color=colour, markerfacecolor=filled)
+            axes.plot(values[i], y, "o", color=colour, markerfacecolor=filled)
             if y and predictor != group[y - 1] // terms:
                 axes.axhline(y - 0.5, color=GREY, linewidth=0.5)
-        _lines(axes, [label(model.names[i]) for i in group])
+        _lines(axes, [label(names[i]) for i in group])
     return figure
 
 
@@ -98,13 +99,14 @@ def convergence(model: Model) -> Figure:
     Where the objective was not measured, because the clients are remote, the length of each
     round's move takes its place.
     """
-    rounds, values, name = _course(model)
+    trace = model.run.of_rounds
+    rounds, values, name = _course(trace)
     figure = _figure(WIDTH, 3.4)
     axes = figure.subplots()
     _plain(axes, "round", "y")
     titles = {"objective": "F(x) above the lowest", "move": "‖z⁺ - z‖"}
     axes.set_ylabel(titles[name], fontsize=9)
-    axes.set(yscale="log", xlim=(0, len(model.trace)))
+    axes.set(yscale="log", xlim=(0, model.rounds))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_formatter("{x:.0e}")
     for kind, text, colour in (
@@ -112,11 +114,11 @@ def convergence(model: Model) -> Figure:
         ("certificate", "certificate round", GREEN),
     ):
         legend: str | None = text
-        for t in np.flatnonzero(model.trace.kind == kind).tolist():
+        for t in np.flatnonzero(trace.kind == kind).tolist():
             axes.axvspan(t, t + 1, color=colour, alpha=0.25, linewidth=0, label=legend)
             legend = None  # one entry is enough
     axes.plot(rounds, values, color=BLUE, marker="o", markersize=3.5, linewidth=1.4, label=name)
-    proved = [(t, gap) for t, gap in model.proofs if gap is not None and 0 < gap < np.inf]
+    proved = [(t, gap) for t, gap in model.run.proofs if gap is not None and 0 < gap < np.inf]
     if proved:
         axes.plot(
             *zip(*proved, strict=True),
@@ -130,12 +132,12 @@ def convergence(model: Model) -> Figure:
     return figure
 
 
-def _course(model: Model) -> tuple[NDArray[np.intp], Array, str]:
+def _course(trace: Trace) -> tuple[NDArray[np.intp], Array, str]:
     """The rounds to draw, a value for each, and its name; differences by rounding are left out."""
-    objective = model.trace.objective.astype(np.float64)
+    objective = trace.objective.astype(np.float64)
     known = objective[np.isfinite(objective)]
     if known.size < 2:
-        moves = model.trace.residual.astype(np.float64)
+        moves = trace.residual.astype(np.float64)
         drawn = np.flatnonzero(np.isfinite(moves) & (moves > 0))
         return drawn + 1, moves[drawn], "move"
     gap = objective - known.min()

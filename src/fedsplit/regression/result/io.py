@@ -20,23 +20,30 @@ from fedsplit.loop.trace import Row, Trace
 from fedsplit.regression.client.design import Calibration, Recession
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.options import Settings
-from fedsplit.regression.result import private, sealing
-from fedsplit.regression.result.model import FitCertificate, Model
+from fedsplit.regression.result import sealing
+from fedsplit.regression.result.certificate import FitCertificate
+from fedsplit.regression.result.model import Model
+from fedsplit.regression.result.noisy import NoiseReport, NoisyModel
+from fedsplit.regression.result.parts import (
+    Computation,
+    Estimates,
+    FitStatistics,
+    PooledMoments,
+)
 from fedsplit.regression.server.inference import CLIENT_COLUMNS, PenalisedLikelihood
 
-FORMAT = 1
+FORMAT = 2
 """Raised when files of an older version can no longer be read."""
 
 TRACE_COLUMNS = tuple(name for name in Row._fields if name != "latency")
-"""Fields of a round that are one value; the latency is one per client."""
+"""Fields of an exchange that are one value; the latency is one per client."""
 
 
 def to_dict(model: Model) -> dict[str, Any]:
     """All numbers of a model's summary, as JSON can hold them."""
-    lower = upper = None
-    if model.se is not None:
+    interval: pd.DataFrame | dict[str, None] = {"lower": None, "upper": None}
+    if model.bse is not None:
         interval = model.conf_int()
-        lower, upper = interval["lower"], interval["upper"]
     clients = [
         {"client": str(name), **{key: _json(value) for key, value in row.items()}}
         for name, row in zip(model.clients.index, model.clients.to_dict("records"), strict=True)
@@ -46,54 +53,56 @@ def to_dict(model: Model) -> dict[str, Any]:
         "agreed": model.plan.agreed,
         "family": model.family.name,
         "modelled": model.modelled,
-        "coef": _by_name(model.coef_),
-        "se": _by_name(model.se),
+        "coef": _by_name(model.params),
+        "se": _by_name(model.bse),
         "se_reason": model.se_reason,
         "statistic": model.statistic,
-        "z": _by_name(model.zvalues),
+        "z": _by_name(model.tvalues),
         "p": _by_name(model.pvalues),
-        "lower": _by_name(lower),
-        "upper": _by_name(upper),
-        "robust_se": _by_name(model.robust_se),
-        "n": model.n,
+        "lower": _by_name(interval["lower"]),
+        "upper": _by_name(interval["upper"]),
+        "robust_se": _by_name(model.robust_bse),
+        "n": model.nobs,
         "clients": clients,
-        "log_likelihood": _json(model.log_likelihood),
+        "log_likelihood": _json(model.llf),
         "deviance": _json(model.deviance),
-        "df_residual": model.df_residual,
+        "df_residual": model.df_resid,
         "null_deviance": _json(model.null_deviance),
         "df_null": model.df_null,
         "r_squared": _json(model.r_squared),
         "f_test": _f_test(model),
         "aic": _json(model.aic),
+        "bic": _json(model.bic),
         "penalised": _penalised(model),
         "dispersion": _json(model.dispersion),
-        "questions": model.questions,
+        "exchanges": model.exchanges,
         "rounds": model.rounds,
-        "floats": model.floats,
+        "floats": model.run.floats,
         "converged": model.converged,
         "certificate": dataclasses.asdict(model.certificate),
         "aliased": list(model.aliased),
-        "not_estimable": dict(model.not_estimable),
-        "removed": dict(model.removed),
-        "incidents": [each._asdict() for each in model.incidents],
-        "logs": dict(model.logs),
-        "summed": list(model.summed),
-        "privacy": private.to_dict(model),
+        "not_estimable": model.not_estimable,
+        "removed": model.removed,
+        "incidents": [each._asdict() for each in model.run.incidents],
+        "logs": dict(model.run.logs),
+        "summed": list(model.run.summed),
+        "privacy": None,
         "warnings": list(model.warnings),
     }
 
 
 def _penalised(model: Model) -> dict[str, Any] | None:
     """Of Firth's regression; ``information_se`` are standard errors without augmentation."""
-    if model.penalised is None:
+    penalised = model.fit.penalised
+    if penalised is None:
         return None
-    errors = pd.Series(model.errors, index=list(model.names))
+    errors = model.estimates.series(model.estimates.errors, "se")
     return {
-        "log_likelihood": _json(model.penalised.value),
-        "null_log_likelihood": _json(model.penalised.null),
-        "likelihood_ratio": _json(model.penalised.ratio),
-        "df": model.penalised.df,
-        "p": _json(model.penalised.p),
+        "log_likelihood": _json(penalised.value),
+        "null_log_likelihood": _json(penalised.null),
+        "likelihood_ratio": _json(penalised.ratio),
+        "df": penalised.df,
+        "p": _json(penalised.p),
         "information_se": _by_name(errors),
     }
 
@@ -101,7 +110,8 @@ def _penalised(model: Model) -> dict[str, Any] | None:
 def _f_test(model: Model) -> dict[str, Any] | None:
     if model.f_test is None:
         return None
-    return {name: _json(value) for name, value in model.f_test._asdict().items()}
+    keys = ("value", "df_model", "df_residual", "p")
+    return {key: _json(value) for key, value in zip(keys, model.f_test, strict=True)}
 
 
 def _by_name(values: pd.Series | None) -> dict[str, Any] | None:
@@ -125,36 +135,48 @@ def _number(value: float | None) -> float:
 def save(model: Model, folder: Path) -> None:
     """Write both files, each with a digest of the other: both or neither."""
     latency = model.trace.latency
+    estimates, fit = model.estimates, model.fit
     arrays: dict[str, Any] = {
-        "coef": model.coef,
-        "errors": model.errors,
-        "covariance_": model.covariance_,
-        "robust_": model.robust_,
-        "calibration": model.calibration,
-        "limit": model.limit,
+        "coef": estimates.values,
+        "errors": estimates.errors,
+        "covariance": estimates.covariance,
+        "robust": estimates.robust,
+        "limit": estimates.limit,
+        "calibration": fit.calibration,
+        "mean": None if fit.moments is None else fit.moments.mean,
+        "scatter": None if fit.moments is None else fit.moments.scatter,
         "latency": list(latency.values()),
     }
     for name in TRACE_COLUMNS:
         arrays[f"trace_{name}"] = [getattr(row, name) for row in model.trace.rows]
-        arrays[f"beside_{name}"] = [getattr(row, name) for row in model.beside]
     record = {
         "format": FORMAT,
         "latency": list(latency),
-        "version": model.version,
+        "version": model.run.version,
         "plan": dataclasses.asdict(model.plan),
         "settings": dataclasses.asdict(model.settings),
-        "names": list(model.names),
-        "recessions": [each._asdict() for each in model.recessions],
-        "proofs": [list(proof) for proof in model.proofs],
+        "names": list(estimates.names),
+        "recessions": [each._asdict() for each in estimates.recessions],
+        "moments": _moments_record(fit.moments),
+        "fingerprint": fit.fingerprint,
+        "missing_values": dict(fit.missing_values),
+        "proofs": [list(proof) for proof in model.run.proofs],
         "start": _json(model.trace.start),
-        **to_dict(model),
+        "first_round": model.run.first_round,
+        **model.to_dict(),
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
         raise InputError(f"{folder}: is a file, not a folder") from None
-    kept = {name: value for name, value in arrays.items() if value is not None}
-    sealing.write(folder, record, kept)
+    sealing.write(folder, record, {key: each for key, each in arrays.items() if each is not None})
+
+
+def _moments_record(moments: PooledMoments | None) -> dict[str, Any] | None:
+    """The part of the moments that is no array."""
+    if moments is None:
+        return None
+    return {"names": list(moments.names), "weight": moments.weight, "target": moments.target}
 
 
 def write_trace(model: Model, path: Path) -> None:
@@ -162,11 +184,10 @@ def write_trace(model: Model, path: Path) -> None:
 
     A line has the number of the round, which is 0 before the first and the last one after it.
     """
-    trace = Trace(model.trace.start, model.exchanges)
-    rows = pd.DataFrame(trace.rows).drop(columns="latency")
-    numbers = np.clip(np.arange(1, len(rows) + 1) - model.before, 0, model.rounds)
-    rows.index = pd.Index(numbers, name="round")
-    for name, seconds in trace.latency.items():
+    rows = pd.DataFrame(model.trace.rows).drop(columns="latency")
+    numbers = np.arange(1, len(rows) + 1) - model.run.first_round
+    rows.index = pd.Index(np.clip(numbers, 0, model.rounds), name="round")
+    for name, seconds in model.trace.latency.items():
         rows[f"seconds of {name}"] = seconds
     files.write(path, rows.to_csv())
 
@@ -176,49 +197,77 @@ def load(path: str | Path) -> Model:
     folder = Path(path)
     record, arrays = _read(folder)
     try:
-        calibration = None
-        if "calibration" in arrays:
-            calibration = Calibration(*arrays["calibration"])
         model = Model(
-            plan=Plan.from_record(record["plan"]),
+            plan=Plan(**record["plan"]),
             settings=Settings(**record["settings"]),
-            names=record["names"],
-            coef=arrays["coef"],
-            covariance_=arrays.get("covariance_"),
-            robust_=arrays.get("robust_"),
-            dispersion=_number(record["dispersion"]),
-            log_likelihood=record["log_likelihood"],
-            deviance=_number(record["deviance"]),
-            null_deviance=record.get("null_deviance"),
-            certificate=FitCertificate(**record["certificate"]),
-            clients=pd.DataFrame(record["clients"]).set_index("client")[list(CLIENT_COLUMNS)],
-            calibration=calibration,
-            trace=_trace(record, arrays),
-            beside=_rows(arrays, "beside"),
-            proofs=[(round_, gap) for round_, gap in record["proofs"]],
-            errors=arrays["errors"],
-            floats=record["floats"],
-            converged=record["converged"],
-            warnings=record["warnings"],
-            version=record["version"],
-            removed=dict(record["removed"]),
-            incidents=[Incident(**each) for each in record["incidents"]],
-            logs=record.get("logs", {}),
-            summed=record.get("summed", ()),
-            noised=private.of_record(record.get("privacy")),
-            aliased=record.get("aliased", ()),
-            not_estimable=record.get("not_estimable", {}),
-            recessions=[_recession(each) for each in record.get("recessions", ())],
-            limit=arrays.get("limit"),
-            penalised=_likelihood(record.get("penalised")),
+            estimates=_estimates(record, arrays),
+            fit=_fit(record, arrays),
+            run=_run(record, arrays),
         )
+        if record["privacy"] is not None:
+            noise = NoiseReport(*(record["privacy"][name] for name in NoiseReport._fields))
+            model = NoisyModel(**vars(model), noise=noise)
         _check(model)
-        _check_copies(model, record)
         return model
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise InputError(
             f"{folder}: not a saved model, or a damaged one ({type(error).__name__}: {error})"
         ) from None
+
+
+def _estimates(record: Mapping[str, Any], arrays: Mapping[str, Array]) -> Estimates:
+    return Estimates(
+        names=record["names"],
+        values=arrays["coef"],
+        covariance=arrays.get("covariance"),
+        robust=arrays.get("robust"),
+        errors=arrays["errors"],
+        aliased=record["aliased"],
+        not_estimable=record["not_estimable"],
+        recessions=[_recession(each) for each in record["recessions"]],
+        limit=arrays.get("limit"),
+    )
+
+
+def _fit(record: Mapping[str, Any], arrays: Mapping[str, Array]) -> FitStatistics:
+    calibration = penalised = moments = None
+    if "calibration" in arrays:
+        calibration = Calibration(*arrays["calibration"])
+    if (told := record["penalised"]) is not None:
+        penalised = PenalisedLikelihood(
+            told["log_likelihood"], told["null_log_likelihood"], told["df"]
+        )
+    if record["moments"] is not None:
+        moments = PooledMoments(**record["moments"], mean=arrays["mean"], scatter=arrays["scatter"])
+    return FitStatistics(
+        clients=pd.DataFrame(record["clients"]).set_index("client")[list(CLIENT_COLUMNS)],
+        dispersion=record["dispersion"],
+        deviance=_number(record["deviance"]),
+        null_deviance=record["null_deviance"],
+        llf=record["log_likelihood"],
+        calibration=calibration,
+        penalised=penalised,
+        moments=moments,
+        fingerprint=record["fingerprint"],
+        missing_values=record["missing_values"],
+    )
+
+
+def _run(record: Mapping[str, Any], arrays: Mapping[str, Array]) -> Computation:
+    return Computation(
+        certificate=FitCertificate(**record["certificate"]),
+        converged=record["converged"],
+        trace=_trace(record, arrays),
+        first_round=record["first_round"],
+        rounds=record["rounds"],
+        proofs=[(round_, gap) for round_, gap in record["proofs"]],
+        warnings=record["warnings"],
+        version=record["version"],
+        removed=record["removed"],
+        incidents=[Incident(**each) for each in record["incidents"]],
+        logs=record["logs"],
+        summed=record["summed"],
+    )
 
 
 def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -233,14 +282,6 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     return record, arrays
 
 
-def _likelihood(record: Mapping[str, Any] | None) -> PenalisedLikelihood | None:
-    if record is None:
-        return None
-    return PenalisedLikelihood(
-        record["log_likelihood"], record["null_log_likelihood"], record["df"]
-    )
-
-
 def _recession(record: Mapping[str, Any]) -> Recession:
     return Recession(
         centre=tuple(record["centre"]),
@@ -250,32 +291,25 @@ def _recession(record: Mapping[str, Any]) -> Recession:
     )
 
 
-def _rows(arrays: Mapping[str, Array], prefix: str) -> list[Row]:
-    # An older version may have saved fewer columns: the rest have the defaults of Row.
-    names = [name for name in TRACE_COLUMNS if f"{prefix}_{name}" in arrays]
-    columns = [arrays[f"{prefix}_{name}"].tolist() for name in names]
-    return [Row(**dict(zip(names, values, strict=True))) for values in zip(*columns, strict=True)]
-
-
 def _trace(record: Mapping[str, Any], arrays: Mapping[str, Array]) -> Trace:
-    rows = _rows(arrays, "trace")
+    columns = [arrays[f"trace_{name}"].tolist() for name in TRACE_COLUMNS]
+    named = [dict(zip(TRACE_COLUMNS, each, strict=True)) for each in zip(*columns, strict=True)]
+    rows = [Row(**each) for each in named]
     clients = record["latency"]
     if clients:
         for i, values in enumerate(arrays["latency"].T.tolist()):
             by_client = zip(clients, values, strict=True)
             seconds = {name: value for name, value in by_client if not math.isnan(value)}
             rows[i] = rows[i]._replace(latency=seconds)
-    start = record["start"]
-    if start is None:
-        start = math.nan
-    return Trace(start, rows)
+    return Trace(_number(record["start"]), rows)
 
 
 def _check(model: Model) -> None:
     """Raise ValueError for parts that do not fit together, as those of a damaged file."""
-    d = len(model.names)
-    vectors = [model.coef, model.errors]
-    matrices = [each for each in (model.covariance_, model.robust_) if each is not None]
+    estimates = model.estimates
+    d = len(estimates.names)
+    vectors = [estimates.values, estimates.errors]
+    matrices = [each for each in (estimates.covariance, estimates.robust) if each is not None]
     if any(each.shape != (d,) for each in vectors) or any(
         each.shape != (d, d) for each in matrices
     ):
@@ -284,14 +318,3 @@ def _check(model: Model) -> None:
         raise ValueError("its arrays are not numbers")
     Formula(model.formula)
     model.summary()
-
-
-def _check_copies(model: Model, record: Mapping[str, Any]) -> None:
-    """Raise ValueError unless numbers that are in both files are the same in both.
-
-    Older versions wrote no digests: this is what shows that their two files are of one model.
-    """
-    known = to_dict(model)
-    for name in ("coef", "se", "robust_se", "rounds"):
-        if record[name] != known[name]:
-            raise ValueError(f"its {name} differs between the two files")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -14,103 +15,22 @@ from scipy.special import fdtrc
 
 from fedsplit.arrays import Array
 from fedsplit.checks import number
-from fedsplit.clients.oracle import Incident
 from fedsplit.clients.questions import Value
 from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import InputError
-from fedsplit.loop.trace import Row, Trace
-from fedsplit.regression.client.design import Calibration, Recession
+from fedsplit.loop.trace import Trace
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.families.family import Family
 from fedsplit.regression.options import Settings
+from fedsplit.regression.result import table
+from fedsplit.regression.result.certificate import FitCertificate
 from fedsplit.regression.result.distributions import Normal, StudentT
+from fedsplit.regression.result.parts import Computation, Estimates, FitStatistics
 from fedsplit.regression.result.prediction import Kind, Unseen, predict
-from fedsplit.regression.result.private import Noised
-from fedsplit.regression.result.table import Summary, fragment, shortened, summary
 from fedsplit.regression.server.bias import Bias, bias
-from fedsplit.regression.server.inference import PenalisedLikelihood
 from fedsplit.regression.server.proof import PROOF
 from fedsplit.regression.server.task import Task
-
-BEFORE = ("handshake", "setup")
-"""The kinds of exchanges before the rounds."""
-
-
-@dataclass(frozen=True)
-class FitCertificate:
-    """What is proved about the distance of a fit from the fit of the pooled data.
-
-    Attributes
-    ----------
-    gap : float or None
-        Upper bound on the objective above its minimum; None where nothing can be proved.
-    standard_errors : float or None
-        Upper bound on |coefficient - pooled coefficient| in standard errors, for all coefficients.
-        With a penalty they are those that the information matrix alone would give. A model that
-        explains all but 1e-6 of the target's variance counts as if it left that share.
-    reason : str
-        The argument of the proof, or why there is none.
-    arithmetic : float or None
-        Both bounds above are about the numbers that the clients hold in float64. This bounds how
-        far rounding, in forming columns and sums, can have moved any coefficient from the fit of
-        the data in exact arithmetic, in standard errors. None if that is not known.
-    inflation : float
-        How many times those of the table these standard errors are: 1 unless the fit is nearly
-        perfect.
-    stationary : float or None
-        With ``firth`` there is no gap: the penalised likelihood need not be concave. Upper bound on
-        the length of the modified score in the norm of the inverse information. The next step would
-        move no coefficient by more standard errors than this.
-    """
-
-    gap: float | None
-    standard_errors: float | None
-    reason: str
-    arithmetic: float | None = None
-    inflation: float = 1.0
-    stationary: float | None = None
-
-    @property
-    def bound(self) -> float | None:
-        """What the tolerance is about: ``standard_errors``, or ``stationary`` with ``firth``."""
-        if self.stationary is not None:
-            return self.stationary
-        return self.standard_errors
-
-    def within(self, limit: float) -> bool:
-        """Whether rounding moved no coefficient by more than this, in standard errors."""
-        return self.arithmetic is not None and self.arithmetic <= limit
-
-    def __str__(self) -> str:
-        if self.stationary is not None:
-            return self._stationary_point(self.stationary)
-        if self.gap is None or self.standard_errors is None:
-            return f"nothing is proved: {self.reason}"
-        text = (
-            f"within {self.gap:.1g} of the pooled optimum; every coefficient within "
-            f"{self.standard_errors:.1g} standard errors of the pooled fit (by {self.reason})"
-        )
-        if self.arithmetic is not None:
-            text += f"; moved by rounding by at most {self.arithmetic:.1g} standard errors"
-        if self.inflation > 1.0:
-            text += (
-                f". These standard errors are {self.inflation:.1g} times those of the table: "
-                "the fit is nearly perfect"
-            )
-        return text
-
-    def _stationary_point(self, bound: float) -> str:
-        text = (
-            "a stationary point of the penalised likelihood: the modified score is within "
-            f"{bound:.1g} standard errors of zero"
-        )
-        if self.arithmetic is not None:
-            text += f", and rounding moves it by at most {self.arithmetic:.1g}"
-        return (
-            f"{text}. That it is the maximum is not proved: "
-            "the penalised likelihood need not be concave"
-        )
 
 
 class FTest(NamedTuple):
@@ -120,14 +40,14 @@ class FTest(NamedTuple):
     ----------
     value : float
         F.
-    df_model, df_residual : int
+    df_model, df_resid : int
         Its degrees of freedom.
     p : float
     """
 
     value: float
     df_model: int
-    df_residual: int
+    df_resid: int
     p: float
 
 
@@ -135,138 +55,48 @@ class FTest(NamedTuple):
 class Model:
     """A regression over clients that keep their rows, with the numbers of the pooled fit.
 
+    Properties have the names of statsmodels' results.
+
     Attributes
     ----------
     plan : Plan
         The formula and the categories that the clients agreed on.
     settings : Settings
         The options of the fit.
-    names : sequence of str
-        The d coefficients, in the order of every array.
-    coef : (d,) array
-        The coefficients, in the units of the data; ``coef_`` has them by name.
-    covariance_ : (d, d) array or None
-        Model-based; None with ``se_reason``.
-    robust_ : (d, d) array or None
-        The sandwich in which clients are the clusters.
-    errors : (d,) array
-        The standard errors by the information matrix, even where a penalty deprives them of
-        their meaning.
-    dispersion, deviance : float
-        As R's glm defines them.
-    log_likelihood : float or None
-        As R's ``logLik``: with φ = deviance/n for a gaussian, and deviance/Σw for a gamma model.
-        None where the family has none.
-    certificate : FitCertificate
-        What is proved.
-    clients : DataFrame
-        One row per client: rows used (``n``) and left out for ``missing`` values; ``leverage``, its
-        share of the information; ``score``, the length of its gradient; and the ``coefficient``
-        that would move most without it, with its ``shift`` in standard errors.
-    calibration : Calibration or None
-        Predicted and observed events of a binary model.
-    trace : Trace
-        One row per round; ``rounds`` is their number.
-    beside : sequence of Row
-        What was asked of every client before and after the rounds: in the handshake, and at the
-        end how well the model fits. ``questions`` counts these and the rounds.
-    proofs : sequence of (int, float or None)
-        The round of each proof, and the gap that it proves.
-    floats : int
-        Numbers sent, both ways, over all clients: those of the rounds, of the handshake and of the
-        end, and the coordinates of the rounds.
-    converged : bool
-        Whether the tolerance is proved.
-    warnings : sequence of str
-        What could disclose single rows, and what was left out.
-    version : str
-        The version of fedsplit that fitted the model.
-    removed : mapping of str to str
-        The clients that were removed during the run, with the reason: the model is that of the
-        others.
-    incidents : sequence of Incident
-        Answers of remote clients that failed or were refused.
-    logs : mapping of str to str
-        Between organisations, the number and the hash of the last line of each client's log when
-        the run ended, as in ``12:3f2a…``: with ``fedsplit audit`` its owner can show that the log
-        was not cut short since.
-    aliased : sequence of str
-        The coefficients of columns that those before them determine: nan in every array, and 0 in
-        predictions.
-    not_estimable : mapping of str to str
-        The coefficients that would grow without bound, with "+inf" or "-inf": nan in every array.
-        All other numbers are those of the fit without the rows that recede.
-    recessions, limit : sequence of Recession, (d,) array or None
-        The directions in which they grow, and coefficients of the other rows, for predictions.
+    estimates : Estimates
+        The coefficients and their covariances.
+    fit : FitStatistics
+        How well the model fits, and to which rows.
+    run : Computation
+        How it was computed, and what is proved.
     task, x : Task or None, (r,) array or None
-        The regression and its solution in scaled coordinates, where the clients are at hand. No
-        rows are kept: they are read and coded again when they are asked for.
-    null_deviance : float or None
-        Of the model with the intercept and the offset alone, as R's glm defines it: without an
-        intercept, of the offset alone. None where there is no log-likelihood, and for models that
-        an older version saved.
-    penalised : PenalisedLikelihood or None
-        With ``firth``, the penalised log-likelihood, that of the intercept alone, and their ratio.
-    summed : sequence of str
-        With ``secure``, the clients whose answers were added up: ``clients`` has one row for all.
-    noised : Noised or None
-        With ``dp``, what is told of the noise. The model is no pooled fit then, ``clients`` has one
-        row for all, with a number of rows that has noise too, and nothing is proved.
+        The regression and its solution in the coordinates of the rounds, where the clients are at
+        hand. No rows are held: they are read and coded again when they are needed.
     """
 
     plan: Plan
     settings: Settings
-    names: Sequence[str]
-    coef: Array
-    covariance_: Array | None
-    robust_: Array | None
-    dispersion: float
-    log_likelihood: float | None
-    deviance: float
-    certificate: FitCertificate
-    clients: pd.DataFrame
-    calibration: Calibration | None
-    trace: Trace
-    proofs: Sequence[tuple[int, float | None]]
-    errors: Array
-    floats: int
-    converged: bool
-    warnings: Sequence[str]
-    version: str
-    removed: Mapping[str, str] = field(default_factory=dict)
-    incidents: Sequence[Incident] = ()
-    logs: Mapping[str, str] = field(default_factory=dict)
-    aliased: Sequence[str] = ()
-    not_estimable: Mapping[str, str] = field(default_factory=dict)
-    recessions: Sequence[Recession] = ()
-    limit: Array | None = None
+    estimates: Estimates
+    fit: FitStatistics
+    run: Computation
     task: Task | None = field(default=None, repr=False)
     x: Array | None = field(default=None, repr=False)
-    null_deviance: float | None = None
-    penalised: PenalisedLikelihood | None = None
-    beside: Sequence[Row] = ()
-    summed: Sequence[str] = ()
-    noised: Noised | None = None
-
-    def with_exchanges(self, beside: Sequence[Row]) -> Model:
-        """The same, with what was asked beside the rounds."""
-        floats = sum(row.floats_up + row.floats_down for row in beside)
-        return replace(self, beside=tuple(beside), floats=self.floats + floats)
 
     def __repr__(self) -> str:
-        clients = f"{self.n_clients:,} client{'s' * (self.n_clients != 1)}"
-        if self.noised is not None:
-            return (
-                f"<Model {self.family.name}, {shortened(self.formula)}: {self.rank:,} coefficients "
-                f"with noise, about {self.n:,} rows of {clients}>"
-            )
-        return (
-            f"<Model {self.family.name}, {shortened(self.formula)}: {self.rank:,} coefficients, "
-            f"{self.n:,} rows of {clients}, {'converged' if self.converged else 'NOT converged'}>"
-        )
+        state = "converged" if self.converged else "NOT converged"
+        return f"<Model {self._described}, {self.nobs:,} rows of {self._clients}, {state}>"
+
+    @property
+    def _described(self) -> str:
+        formula = table.shortened(self.formula)
+        return f"{self.family.name}, {formula}: {self.estimates.rank:,} coefficients"
+
+    @property
+    def _clients(self) -> str:
+        return f"{self.n_clients:,} client{'s' * (self.n_clients != 1)}"
 
     def _repr_html_(self) -> str:
-        return fragment(self)
+        return table.fragment(self)
 
     def __getstate__(self) -> dict[str, Any]:
         """Results alone: what is pickled holds no row, and no way to one."""
@@ -281,45 +111,67 @@ class Model:
         return self.plan.formula
 
     @property
-    def coef_(self) -> pd.Series:
-        return pd.Series(self.coef, index=list(self.names), name="coef")
+    def terms(self) -> dict[str, list[str]]:
+        """The columns of each term of the formula, by the text of the term."""
+        formula = Formula(self.formula)
+        columns = formula.compile(self.plan.schema)
+        names = iter(columns.names[columns.intercept :])
+        found = {"Intercept": ["Intercept"]} if columns.intercept else {}
+        for blocks in columns.terms:
+            text = ":".join(columns.factors[block.place].text for block in blocks)
+            width = math.prod(len(block.endings) for block in blocks)
+            found[text] = list(itertools.islice(names, width))
+        return found
 
     @property
-    def se(self) -> pd.Series | None:
+    def params(self) -> pd.Series:
+        """The coefficients, in the units of the data; nan where one is not estimated."""
+        return self.estimates.series(self.estimates.values, "coef")
+
+    @property
+    def bse(self) -> pd.Series | None:
         """Model-based standard errors; None with ``se_reason``."""
-        if self.covariance_ is None:
+        if self.estimates.covariance is None:
             return None
-        return pd.Series(np.sqrt(np.diag(self.covariance_)), index=list(self.names), name="se")
+        return self.estimates.series(np.sqrt(np.diag(self.estimates.covariance)), "se")
 
     @property
-    def robust_se(self) -> pd.Series | None:
+    def robust_bse(self) -> pd.Series | None:
         """Standard errors clustered by client; None where there are none."""
-        if self.robust_ is None:
+        if self.estimates.robust is None:
             return None
-        return pd.Series(np.sqrt(np.diag(self.robust_)), index=list(self.names), name="se")
+        return self.estimates.series(np.sqrt(np.diag(self.estimates.robust)), "se")
 
     @property
     def se_reason(self) -> str | None:
         """Why there are no standard errors."""
-        if self.covariance_ is not None:
+        if self.estimates.covariance is not None:
             return None
         if self.settings.biased is not None:
             return (
                 f"with {self.settings.biased} the estimate is biased, and a standard error would "
                 "mislead"
             )
-        if self.noised is not None:
-            return "the noise hides the dispersion, or some coefficients: raise epsilon"
-        if self.log_likelihood is not None:
+        if self.family.log_likelihood is not None:
             return "with as many coefficients as rows no dispersion can be estimated"
         return f"{self.family.name} has no likelihood: use robust standard errors"
 
     @property
-    def zvalues(self) -> pd.Series | None:
+    def tvalues(self) -> pd.Series | None:
         """Coefficients over their standard errors: t for gaussian and gamma, z elsewhere."""
-        if self.se is None:
+        if self.bse is None:
             return None
-        return self.coef_ / self.se
+        return self.params / self.bse
+
+    @property
+    def pvalues(self) -> pd.Series | None:
+        """Two-sided p-values by Student's t or the normal distribution, as R's ``summary``.
+
+        None without standard errors, and for a fit that did not converge.
+        """
+        if self.tvalues is None or not self.settled:
+            return None
+        return 2 * self._reference.sf(self.tvalues.abs())
 
     @property
     def settled(self) -> bool:
@@ -328,95 +180,140 @@ class Model:
         Rounding may end a fit before its tolerance; a hundredth of a standard error moves no
         printed digit. A fit whose rounds are spent did not converge.
         """
-        if self.converged or self.noised is not None:
+        if self.converged:
             return True
         bound = self.certificate.bound
         spent = self.rounds + PROOF > self.settings.rounds
         return not spent and bound is not None and bound <= 0.01
 
     @property
-    def pvalues(self) -> pd.Series | None:
-        """Two-sided p-values by Student's t or the normal distribution, as R's ``summary``.
-
-        None without standard errors, and for a fit that did not converge.
-        """
-        if self.zvalues is None or not self.settled:
-            return None
-        return 2 * self._reference.sf(self.zvalues.abs())
+    def complete(self) -> bool:
+        """Whether the tolerance is proved for all coefficients, with rows of every client."""
+        whole = not self.removed and not self.not_estimable
+        return whole and self.converged and bool((self.clients["n"] > 0).all())
 
     @property
     def _reference(self) -> StudentT | Normal:
         """The distribution of a coefficient over its standard error, model-based or robust."""
         if self.statistic == "t":
-            return StudentT(self.df_residual)
+            return StudentT(self.df_resid)
         return Normal()
 
     @property
     def statistic(self) -> Literal["t", "z"]:
-        """What a coefficient over its standard error is called; z with noise, which is normal."""
-        if self.noised is not None:
-            return "z"
+        """What a coefficient over its standard error is called."""
         return self.family.statistic
 
     @property
-    def n(self) -> int:
+    def nobs(self) -> int:
+        """The number of rows that were used."""
         return int(self.clients["n"].sum())
 
     @property
     def n_clients(self) -> int:
         """How many clients there are, those without a complete row included."""
-        if self.noised is not None:
-            return len(self.noised.clients)
-        return len(self.summed or self.clients)
+        return len(self.run.summed or self.clients)
 
     @property
-    def n_by_client(self) -> pd.Series:
-        return self.clients["n"]
+    def clients(self) -> pd.DataFrame:
+        """One row per client: its rows, and what it contributes (see ``FitStatistics``)."""
+        return self.fit.clients
+
+    @property
+    def certificate(self) -> FitCertificate:
+        """What is proved about the distance from the pooled fit."""
+        return self.run.certificate
+
+    @property
+    def converged(self) -> bool:
+        """Whether the tolerance is proved."""
+        return self.run.converged
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What could disclose single rows, what was left out, and what to look at."""
+        return self.run.warnings
+
+    @property
+    def removed(self) -> dict[str, str]:
+        """The clients that were removed during the run, with the reason."""
+        return dict(self.run.removed)
+
+    @property
+    def aliased(self) -> Sequence[str]:
+        """The coefficients of columns that those before them determine."""
+        return self.estimates.aliased
+
+    @property
+    def not_estimable(self) -> dict[str, str]:
+        """The coefficients that would grow without bound, with "+inf" or "-inf"."""
+        return dict(self.estimates.not_estimable)
+
+    @property
+    def exchanges(self) -> int:
+        """Number of exchanges with every client in all, from its file to the table."""
+        return self.run.exchanges
 
     @property
     def rounds(self) -> int:
-        """Number of questions to every client by the method, set-up and proofs included."""
-        return len(self.trace)
+        """Number of exchanges by the method, set-up and proofs included."""
+        return self.run.rounds
 
     @property
-    def questions(self) -> int:
-        """Number of exchanges with every client in all, from its file to the table."""
-        return sum(row.questions for row in self.exchanges)
+    def trace(self) -> Trace:
+        """One row per exchange: to agree on the model, of the method, and about the fit."""
+        return self.run.trace
 
     @property
-    def exchanges(self) -> list[Row]:
-        """All that was asked: the handshake, the rounds and the end."""
-        return [*self.beside[: self.before], *self.trace.rows, *self.beside[self.before :]]
+    def deviance(self) -> float:
+        """As R's glm defines it."""
+        return self.fit.deviance
 
     @property
-    def before(self) -> int:
-        """How many of ``beside`` came before the rounds; those of a run that lost a client too."""
-        kinds = [row.kind in BEFORE for row in self.beside]
-        return len(kinds) - kinds[::-1].index(True) if any(kinds) else 0
+    def null_deviance(self) -> float | None:
+        """That of the intercept and the offset alone; None where there is no likelihood."""
+        return self.fit.null_deviance
+
+    @property
+    def dispersion(self) -> float | None:
+        """φ as R's glm estimates it; None with a penalty or a constraint."""
+        return self.fit.dispersion
+
+    @property
+    def llf(self) -> float | None:
+        """The log-likelihood, as R's ``logLik``; None where there is none."""
+        return self.fit.llf
 
     @property
     def aic(self) -> float | None:
-        # Firth's estimate does not maximise the likelihood
-        if self.log_likelihood is None or self.settings.firth:
+        """-2 log L + 2k, where k counts the coefficients and φ, as in R."""
+        return self._criterion(2.0)
+
+    @property
+    def bic(self) -> float | None:
+        """-2 log L + k log n, where k counts the coefficients and φ, as in R."""
+        return self._criterion(float(np.log(self.nobs)))
+
+    def _criterion(self, price: float) -> float | None:
+        """-2 log L + ``price`` per parameter; None if the estimate does not maximise L."""
+        if self.llf is None or self.settings.biased is not None or self.settings.firth:
             return None
-        return self.family.aic(self.log_likelihood, self.rank)
+        return -2 * self.llf + price * (self.estimates.rank + self.family.dispersed)
 
     @property
-    def rank(self) -> int:
-        """How many coefficients are estimated."""
-        if self.limit is not None:
-            return int(np.isfinite(self.limit).sum())
-        return int(np.isfinite(self.coef).sum())
+    def df_model(self) -> int:
+        """How many coefficients are estimated, intercepts not counted."""
+        return self.df_null - self.df_resid
 
     @property
-    def df_residual(self) -> int:
+    def df_resid(self) -> int:
         """Residual degrees of freedom: n - rank, with K classes (K - 1)n - rank."""
-        return self._predictors * self.n - self.rank
+        return self._predictors * self.nobs - self.estimates.rank
 
     @property
     def df_null(self) -> int:
         """Degrees of freedom of the null deviance."""
-        return self._predictors * (self.n - Formula(self.formula).intercept)
+        return self._predictors * (self.nobs - Formula(self.formula).intercept)
 
     @property
     def _predictors(self) -> int:
@@ -452,49 +349,26 @@ class Model:
         R² of a gaussian model, 1 - D/D₀ of a gamma model, McFadden's 1 - log L/log L₀ of others.
         None with a penalty or a constraint, and where there is no likelihood.
         """
-        if self.null_deviance is None or self.log_likelihood is None:
+        if self.null_deviance is None or self.llf is None:
             return None
         if self.settings.biased is not None or self.settings.firth:
             return None
-        share = self.family.explained(self.log_likelihood, self.deviance, self.null_deviance)
+        share = self.family.explained(self.llf, self.deviance, self.null_deviance)
         return max(share, 0.0)  # the model of the constant alone may fall short by rounding
 
     @property
     def f_test(self) -> FTest | None:
         """The test of all covariates together, of a gaussian model with any."""
-        between = self.df_null - self.df_residual
         if not self.family.overall_f or self.r_squared is None or self.null_deviance is None:
             return None
-        if between == 0 or self.df_residual <= 0 or self.deviance == 0:
+        if self.df_model == 0 or self.df_resid <= 0 or self.deviance == 0:
             return None
-        explained = (self.null_deviance - self.deviance) / between
-        value = explained * self.df_residual / self.deviance
-        p = float(fdtrc(between, self.df_residual, value))
-        return FTest(value, between, self.df_residual, p)
+        explained = (self.null_deviance - self.deviance) / self.df_model
+        value = explained * self.df_resid / self.deviance
+        p = float(fdtrc(self.df_model, self.df_resid, value))
+        return FTest(value, self.df_model, self.df_resid, p)
 
-    @property
-    def attendance(self) -> pd.DataFrame:
-        """How remote clients answered, one row per client.
-
-        Columns: rounds ``answered``, ``median`` and ``longest`` seconds to an answer, the number
-        of ``incidents``, and whether the client was ``removed``.
-        """
-        incidents = Counter(incident.client for incident in self.incidents)
-        latency = self.trace.latency
-        names = list(dict.fromkeys([*latency, *self.removed]))
-        rows = []
-        for name in names:
-            seconds = latency.get(name, np.zeros(0))
-            answers = seconds[np.isfinite(seconds)]
-            median = longest = np.nan
-            if answers.size:
-                median = float(np.median(answers))
-                longest = float(np.max(answers))
-            rows.append((answers.size, median, longest, incidents[name], name in self.removed))
-        columns = ["answered", "median", "longest", "incidents", "removed"]
-        return pd.DataFrame(rows, columns=columns, index=pd.Index(names, name="client"))
-
-    def covariance(self, robust: bool = False) -> pd.DataFrame:
+    def cov_params(self, robust: bool = False) -> pd.DataFrame:
         """The covariance of the coefficients, (d, d).
 
         Parameters
@@ -502,27 +376,28 @@ class Model:
         robust : bool
             Clustered by client, for rows of one client that are alike, rather than model-based.
         """
-        matrix = self.robust_ if robust else self.covariance_
+        matrix = self.estimates.robust if robust else self.estimates.covariance
         if matrix is None:
-            reason = self.se_reason
-            if self.settings.firth:
-                reason = "firth has the standard errors of R's logistf alone"
-            elif self.noised is not None:
-                reason = self.se_reason or "with dp there is the model-based one alone"
-            elif robust and self.settings.biased is None:
-                least = "two clients or more"
-                if self.summed:
-                    least = "ten clients or more with secure sums"
-                reason = f"it needs {least}, and more rows than coefficients"
-            raise InputError(f"there is no {'robust ' * robust}covariance: {reason}")
-        return pd.DataFrame(matrix, index=list(self.names), columns=list(self.names))
+            raise InputError(f"there is no {'robust ' * robust}covariance: {self._lacks(robust)}")
+        names = list(self.estimates.names)
+        return pd.DataFrame(matrix, index=names, columns=names)
 
-    def conf_int(self, level: float = 0.95, robust: bool = False) -> pd.DataFrame:
+    def _lacks(self, robust: bool) -> str | None:
+        """Why there is no covariance."""
+        if self.settings.firth:
+            return "firth has the standard errors of R's logistf alone"
+        if not robust or self.settings.biased is not None:
+            return self.se_reason
+        least = "ten clients or more with secure sums" if self.run.summed else "two clients or more"
+        return f"it needs {least}, and more rows than coefficients"
+
+    def conf_int(self, alpha: float = 0.05, robust: bool = False) -> pd.DataFrame:
         """Confidence intervals, by Student's t for gaussian and gamma, else by the normal law.
 
         Parameters
         ----------
-        level : float
+        alpha : float
+            One minus the level: 0.05 for intervals of 95 %.
         robust : bool
             With the standard errors that are clustered by client, and the same distribution.
 
@@ -531,14 +406,22 @@ class Model:
         DataFrame
             One row per coefficient, with the columns ``lower`` and ``upper``.
         """
-        if not 0 < number("level", level) < 1:
-            raise InputError(f"level must be between 0 and 1, not {level!r}")
-        half = self._reference.ppf(0.5 + level / 2) * np.sqrt(np.diag(self.covariance(robust)))
-        return pd.DataFrame({"lower": self.coef_ - half, "upper": self.coef_ + half})
+        if not 0 < number("alpha", alpha) < 1:
+            raise InputError(f"alpha must be between 0 and 1, not {alpha!r}")
+        half = self._reference.ppf(1 - alpha / 2) * np.sqrt(np.diag(self.cov_params(robust)))
+        return pd.DataFrame({"lower": self.params - half, "upper": self.params + half})
 
-    def summary(self) -> Summary:
+    def summary(self) -> table.Summary:
         """The table as text: ``print(model.summary())``."""
-        return summary(self)
+        return table.summary(self)
+
+    def head(self) -> list[str]:
+        """The lines of the summary above the coefficients."""
+        return table.head(self)
+
+    def foot(self) -> list[str]:
+        """The lines of the summary below the coefficients."""
+        return table.foot(self)
 
     def predict(
         self, frame: object, kind: Kind = "mean", *, unseen: Unseen = "error"
@@ -558,14 +441,9 @@ class Model:
         unseen : str
             "nan" gives rows with a level that no client had no prediction; "error" refuses them.
         """
-        coef = self.coef
-        if self.limit is not None:
-            coef = self.limit
-        fitted = np.nan_to_num(coef)
-        reading = self.settings.reading
-        return predict(
-            self.plan, self.family, fitted, frame, kind, unseen, self.recessions, reading
-        )
+        fitted = np.nan_to_num(self.estimates.predicting)
+        recessions, reading = self.estimates.recessions, self.settings.reading
+        return predict(self.plan, self.family, fitted, frame, kind, unseen, recessions, reading)
 
     def bias_of(self, method: str, **settings: Any) -> Bias:
         """How far the fixed point of an averaging method is from this fit.
@@ -578,13 +456,11 @@ class Model:
             "fedavg", with ``local_steps`` (10 by default) and ``step``, or "fedprox", with
             ``step``.
         """
-        if self.noised is not None:
-            raise InputError("with dp no more questions are asked: there is nothing to compare")
-        if self.summed:
+        if self.run.summed:
             raise InputError("averaging needs the answers of single clients: fit without secure")
         if self.task is None or self.x is None:
             raise InputError("this model has no clients at hand to run on: fit it in one process")
-        if self.limit is not None:
+        if self.estimates.limit is not None:
             raise InputError("some coefficients grow without bound: there is nothing to compare")
         if self.settings.firth:
             raise InputError("averaging methods have no Firth correction: nothing to compare")
@@ -594,9 +470,9 @@ class Model:
             )
         self.task.clients.ask(Value(self.x))  # raises if the data have changed since
         clients, x, back = self.task.in_scaled_columns(self.x)
-        known = np.isfinite(self.coef)
-        fitted = self.coef_[known]
-        return bias(clients, x, back, self.errors[known], fitted, method, **settings)
+        known = np.isfinite(self.estimates.values)
+        errors = self.estimates.errors[known]
+        return bias(clients, x, back, errors, self.params[known], method, **settings)
 
     # What writes models imports this module, and the page imports matplotlib, which takes longer
     # than all the rest.
@@ -617,7 +493,7 @@ class Model:
         """Write a self-contained page: table, intervals, convergence, clients, settings."""
         from fedsplit.regression.result import page
 
-        page.write(self, Path(path))
+        page.write(page.pooled_html(self), Path(path))
 
     def write(self, path: str | Path) -> None:
         """Write the model, its trace as CSV and its page ``report.html`` into a folder."""

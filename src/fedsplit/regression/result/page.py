@@ -31,28 +31,27 @@ if TYPE_CHECKING:
     from fedsplit.regression.result.model import Model
 
 
-def write(model: Model, path: Path) -> None:
-    """Write the page; the same model gives the same bytes."""
+def write(text: str, path: Path) -> None:
+    """Write a page; the same model gives the same bytes."""
     files.check_writable(path.parent)
     path.parent.mkdir(parents=True, exist_ok=True)
     # The name of a file, and so of a client, need not be valid text.
-    files.write(path, html(model).encode("utf-8", "replace"))
+    files.write(path, text.encode("utf-8", "replace"))
 
 
-def html(model: Model) -> str:
-    """The text of the page."""
-    if model.noised is not None:
-        return _noisy(model)
+def pooled_html(model: Model) -> str:
+    """The text of the page of a pooled fit."""
     formula = Formula(model.formula)
     reference = None
     if model.family.has_reference:
         reference = model.plan.classes[0]
     interval = None  # model-based, or robust where there is no other
-    if model.covariance_ is not None or model.robust_ is not None:
-        interval = model.conf_int(robust=model.covariance_ is None)
+    if model.bse is not None or model.robust_bse is not None:
+        interval = model.conf_int(robust=model.bse is None)
     columns = _coefficients(model, interval)
-    participants = len(model.summed) or max(1, int((model.clients["n"] > 0).sum()))
-    kinds = model.trace.kind.tolist()
+    participants = len(model.run.summed) or max(1, int((model.clients["n"] > 0).sum()))
+    trace = model.run.of_rounds
+    kinds = trace.kind.tolist()
     return pages.render(
         "fit.html",
         model=model,
@@ -62,10 +61,10 @@ def html(model: Model) -> str:
         reference=reference,
         grouped=model.grouped,
         header=list(columns),
-        rows=list(zip(model.names, zip(*columns.values(), strict=True), strict=True)),
+        rows=list(zip(model.estimates.names, zip(*columns.values(), strict=True), strict=True)),
         absent=absent(model),
         fit={
-            "residual degrees of freedom": f"{model.df_residual:,}",
+            "residual degrees of freedom": f"{model.df_resid:,}",
             **{name: text for line in fit_lines(model) for name, text in line.items()},
         },
         clients=_clients(model.clients),
@@ -77,25 +76,25 @@ def html(model: Model) -> str:
                 decimals(row.longest, ".3g"),
                 f"{row.incidents:,}",
             )
-            for row in model.attendance.itertuples()
+            for row in model.run.attendance.itertuples()
         ],
-        measured=int(np.isfinite(model.trace.objective.astype(np.float64)).sum()) > 1,
+        measured=int(np.isfinite(trace.objective.astype(np.float64)).sum()) > 1,
         figures=_figures(model, interval),
         most_clients=figures.MOST_CLIENTS,
         smallest_cell=SMALLEST_CELL,
         kinds={kind: kinds.count(kind) for kind in ("setup", "round", "certificate")},
-        others=Counter(row.kind for row in model.beside if row.questions),
-        sent=sum(row.floats_up for row in model.exchanges) // participants,
-        received=sum(row.floats_down for row in model.exchanges) // participants,
+        others=Counter(model.trace.kind.repeat(model.trace.questions)) - Counter(kinds),
+        sent=int(model.trace.floats_up.sum()) // participants,
+        received=int(model.trace.floats_down.sum()) // participants,
         settings=_settings(model.settings),
         versions=pages.versions("numpy", "scipy", "matplotlib"),
     )
 
 
-def _noisy(model: Model) -> str:
-    """The page of a fit with noise: its table, which says what it is, and the intervals."""
+def noisy_html(model: Model) -> str:
+    """The text of the page of a fit with noise: the table, which says what it is, and intervals."""
     interval = None
-    if model.covariance_ is not None:
+    if model.bse is not None:
         interval = model.conf_int()
     return pages.render(
         "noisy_fit.html",
@@ -111,16 +110,16 @@ def _noisy(model: Model) -> str:
 
 def _coefficients(model: Model, interval: pd.DataFrame | None) -> dict[str, list[str]]:
     """The columns of the table, by their heads."""
-    columns = {"coefficient": [number(value) for value in model.coef]}
-    if model.se is not None and model.zvalues is not None and model.pvalues is not None:
-        columns["standard error"] = [number(value) for value in model.se]
-        columns[model.statistic] = [decimals(value) for value in model.zvalues]
+    columns = {"coefficient": [number(value) for value in model.params]}
+    if model.bse is not None and model.tvalues is not None and model.pvalues is not None:
+        columns["standard error"] = [number(value) for value in model.bse]
+        columns[model.statistic] = [decimals(value) for value in model.tvalues]
         columns["p"] = [p_value(value) for value in model.pvalues]
     if interval is not None:
         ends = zip(interval["lower"], interval["upper"], strict=True)
         columns["95 % interval"] = [_range(low, high) for low, high in ends]
-    if model.robust_se is not None:
-        columns["robust standard error"] = [number(value) for value in model.robust_se]
+    if model.robust_bse is not None:
+        columns["robust standard error"] = [number(value) for value in model.robust_bse]
     return columns
 
 
@@ -153,10 +152,12 @@ def _figures(model: Model, interval: pd.DataFrame | None) -> dict[str, bytes]:
     }
     if model.clients["shift"].notna().any():
         drawn["clients"] = figures.clients(model.clients)
-    if model.trace.latency:
-        drawn["attendance"] = figures.attendance(model.attendance, model.trace.latency)
-    if model.calibration is not None and model.calibration.rows.any():
-        drawn["calibration"] = figures.calibration(model.calibration)
+    latency = model.run.of_rounds.latency
+    if latency:
+        drawn["attendance"] = figures.attendance(model.run.attendance, latency)
+    calibration = model.fit.calibration
+    if calibration is not None and calibration.rows.any():
+        drawn["calibration"] = figures.calibration(calibration)
     return {name: figures.svg(figure) for name, figure in drawn.items()}
 
 

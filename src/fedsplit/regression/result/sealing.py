@@ -50,8 +50,6 @@ def write(folder: Path, record: Mapping[str, Any], arrays: Mapping[str, Any]) ->
 def read(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     """The record and the arrays; nothing in the files is executed.
 
-    Files without digests, which older versions wrote, are read as they are.
-
     Raises
     ------
     InputError
@@ -63,9 +61,9 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
         record = _record(folder / RECORD)
         with np.load(io.BytesIO(content), allow_pickle=False) as packed:
             arrays = {name: packed[name] for name in packed.files}
-        digest = arrays.pop(RECORD_DIGEST, None)
+        digest = str(arrays.pop(RECORD_DIGEST, None))
         staged = folder / files.partial_name(RECORD)
-        if not _fit(record, digest, content) and staged.exists():
+        if not _match(record, digest, content) and staged.exists():
             # the process that saved the model was killed between the renames of the two files
             record = _record(staged)
     except FileNotFoundError as error:
@@ -86,21 +84,19 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
         raise InputError(
             f"{folder}: not a saved model, or a damaged one ({str(error)[:80]})"
         ) from None
-    if not _fit(record, digest, content):
+    if not _match(record, digest, content):
         raise InputError(
             f"{folder}: {RECORD} and {ARRAYS} are not of one model, or one of them was changed: "
             "save the model again"
         )
-    record.pop(ARRAYS_DIGEST, None)
+    del record[ARRAYS_DIGEST]
     return record, arrays
 
 
-def _fit(record: dict[str, Any], digest: Array | None, content: bytes) -> bool:
-    """Whether each file has the digest of the other, or neither has one."""
+def _match(record: dict[str, Any], digest: str, content: bytes) -> bool:
+    """Whether each file has the digest of the other."""
     named = record.get(ARRAYS_DIGEST)
-    if named is None and digest is None:
-        return True
-    return named == hashlib.sha256(content).hexdigest() and str(digest) == _digest_of_record(record)
+    return named == hashlib.sha256(content).hexdigest() and digest == _digest_of_record(record)
 
 
 def _record(path: Path) -> dict[str, Any]:

@@ -10,7 +10,6 @@ import pandas as pd
 
 from fedsplit import html as pages
 from fedsplit.errors import listed
-from fedsplit.regression.result import private
 
 if TYPE_CHECKING:
     from fedsplit.regression.result.model import Model
@@ -33,16 +32,13 @@ class Summary(str):
 
 def summary(model: Model) -> Summary:
     """The text of ``Model.summary``: coefficients, clients, the proof and what went wrong."""
-    lines = [*_head(model), "", *_coefficients(model), ""]
-    if model.noised is None:
-        lines += [*_clients(model), ""]
-    lines += _foot(model)
-    return Summary("\n".join(lines))
+    parts = [pooled_summary(model), *_clients(model.clients), "\n".join(model.foot())]
+    return Summary("\n\n".join(parts))
 
 
 def pooled_summary(model: Model) -> str:
     """The coefficients, without anything about single clients: for all of those that took part."""
-    return "\n".join([*_head(model), "", *_coefficients(model)])
+    return "\n".join([*model.head(), "", *_coefficients(model)])
 
 
 def fragment(model: Model) -> str:
@@ -50,11 +46,11 @@ def fragment(model: Model) -> str:
     columns = coefficient_columns(model)
     return pages.render(
         "notebook.html",
-        head=_head(model),
+        head=model.head(),
         header=list(columns),
         named=True,
         rows=list(zip(*columns.values(), strict=True)),
-        foot=[*_remarks(model), *_foot(model)],
+        foot=[*_remarks(model), *model.foot()],
     )
 
 
@@ -86,28 +82,28 @@ def aligned(rows: list[list[str]], left: tuple[int, ...] = (0,)) -> list[str]:
     return lines
 
 
-def _head(model: Model) -> list[str]:
+def head(model: Model) -> list[str]:
+    """The lines of a pooled fit above the coefficients."""
+    return [
+        *opening(model),
+        *(f"{text}: {agreed}" for text, agreed in model.plan.agreed.items()),
+        f"n {model.nobs:,}   parameters {model.estimates.rank}   "
+        f"residual degrees of freedom {model.df_resid:,}",
+        *("   ".join(f"{name} {text}" for name, text in line.items()) for line in fit_lines(model)),
+    ]
+
+
+def opening(model: Model) -> list[str]:
+    """What was fitted, and over whom."""
     clients = f"{model.n_clients} client{'s' * (model.n_clients != 1)}"
-    if model.summed:
+    if model.run.summed:
         clients += " by secure sums"
-    first = [
-        *(
-            ["NOT CONVERGED: the coefficients are those of the last round"]
-            if not model.settled
-            else []
-        ),
+    failed = ["NOT CONVERGED: the coefficients are those of the last round"]
+    return [
+        *(failed * (not model.settled)),
         f"{title(model)} over {clients}, {model.family.link.name} link",
         model.formula,
         *_classes(model),
-    ]
-    if model.noised is not None:
-        return [*first, *private.head(model, model.noised)]
-    return [
-        *first,
-        *(f"{text}: {agreed}" for text, agreed in model.plan.agreed.items()),
-        f"n {model.n:,}   parameters {model.rank}   "
-        f"residual degrees of freedom {model.df_residual:,}",
-        *("   ".join(f"{name} {text}" for name, text in line.items()) for line in fit_lines(model)),
     ]
 
 
@@ -131,14 +127,14 @@ def fit_lines(model: Model) -> list[dict[str, str]]:
     """How well the model fits: numbers as text by their names, in two lines."""
     family = model.family
     first = {
-        "log-likelihood": model.log_likelihood,
-        "penalised log-likelihood": getattr(model.penalised, "value", None),
+        "log-likelihood": model.llf,
+        "penalised log-likelihood": getattr(model.fit.penalised, "value", None),
         "deviance": model.deviance,
         "null deviance": model.null_deviance,
         "AIC": model.aic,
     }
     second: dict[str, float | None] = {family.fit_measure: model.r_squared}
-    if family.statistic == "t" and model.df_residual > 0:
+    if family.statistic == "t" and model.df_resid > 0:
         second = {"dispersion": model.dispersion, **second}
     lines = [
         {name: decimals(value, ",.6g") for name, value in line.items() if value is not None}
@@ -146,12 +142,13 @@ def fit_lines(model: Model) -> list[dict[str, str]]:
     ]
     test = model.f_test
     if test is not None:
-        freedom = f"{test.df_model:,} and {test.df_residual:,} degrees of freedom"
+        freedom = f"{test.df_model:,} and {test.df_resid:,} degrees of freedom"
         lines[1]["F"] = f"{test.value:,.4g} on {freedom}, p {p_value(test.p)}"
-    if model.penalised is not None and model.penalised.p is not None:
-        freedom = f"{model.penalised.df:,} degree{'s' * (model.penalised.df != 1)} of freedom"
-        ratio = decimals(model.penalised.ratio, ",.6g")
-        lines[1]["likelihood ratio"] = f"{ratio} on {freedom}, p {p_value(model.penalised.p)}"
+    penalised = model.fit.penalised
+    if penalised is not None and penalised.p is not None:
+        freedom = f"{penalised.df:,} degree{'s' * (penalised.df != 1)} of freedom"
+        ratio = decimals(penalised.ratio, ",.6g")
+        lines[1]["likelihood ratio"] = f"{ratio} on {freedom}, p {p_value(penalised.p)}"
     return [line for line in lines if line]
 
 
@@ -171,12 +168,12 @@ def decimals(value: float | None, form: str = ".3f") -> str:
 
 def coefficient_columns(model: Model) -> dict[str, list[str]]:
     """The cells of the table by their heads, the names first."""
-    columns = {"": list(model.names), "coef": [number(value) for value in model.coef]}
-    if model.se is not None and model.zvalues is not None and model.pvalues is not None:
+    columns = {"": list(model.estimates.names), "coef": [number(value) for value in model.params]}
+    if model.bse is not None and model.tvalues is not None and model.pvalues is not None:
         interval = model.conf_int()
-        columns["std err"] = [number(value) for value in model.se]
+        columns["std err"] = [number(value) for value in model.bse]
         statistic = model.statistic
-        columns[statistic] = [decimals(value) for value in model.zvalues]
+        columns[statistic] = [decimals(value) for value in model.tvalues]
         columns[f"P>|{statistic}|"] = [decimals(value) for value in model.pvalues]
         columns["[0.025"] = [number(value) for value in interval["lower"]]
         columns["0.975]"] = [number(value) for value in interval["upper"]]
@@ -210,30 +207,32 @@ def absent(model: Model) -> list[str]:
     return lines
 
 
-def _clients(model: Model) -> list[str]:
+def _clients(clients: pd.DataFrame) -> list[str]:
+    """The table of clients, if anything is known of single ones."""
+    if clients["leverage"].isna().all():
+        return []
     rows = [["client", "n", "missing", "information", "without it"]]
-    for name, row in zip(model.clients.index, model.clients.itertuples(), strict=True):
+    for name, row in zip(clients.index, clients.itertuples(), strict=True):
         move = "–"
         if row.coefficient:
             move = f"{row.coefficient} moves {row.shift:+.2f} SE"
         share = f"{100 * row.leverage:.1f} %"
         rows.append([str(name), f"{row.n:,}", f"{row.missing:,}", share, move])
-    return aligned(rows, left=(0, 4))
+    return ["\n".join(aligned(rows, left=(0, 4)))]
 
 
-def _foot(model: Model) -> list[str]:
-    if model.noised is not None:
-        return private.foot(model, model.noised)
+def foot(model: Model) -> list[str]:
+    """The lines of a pooled fit below the coefficients: the run, the proof, what went wrong."""
     converged = "yes" if model.converged else "NO"
     lines = [
-        f"questions {model.questions}   rounds {model.rounds}   floats sent {model.floats:,}   "
-        f"converged {converged}",
+        f"exchanges {model.exchanges}   rounds {model.rounds}   "
+        f"floats sent {model.run.floats:,}   converged {converged}",
         f"certificate: {model.certificate}",
     ]
     if model.removed:
         gone = listed((f"client {name} ({reason})" for name, reason in model.removed.items()), 10)
         lines.append(f"removed: {gone}; all numbers are those of the other clients")
-    incidents = Counter((incident.client, incident.what) for incident in model.incidents)
+    incidents = Counter((incident.client, incident.what) for incident in model.run.incidents)
     by_client: dict[str, list[str]] = {}
     for (name, what), times in incidents.items():
         repeated = f" ({times} times)" * (times > 1)
@@ -242,5 +241,4 @@ def _foot(model: Model) -> list[str]:
         lines.append(f"incident: client {name}: {listed(parts, 3)}")
     if len(by_client) > MOST_INCIDENTS:
         lines.append(f"incident: {len(by_client) - MOST_INCIDENTS:,} more clients")
-    lines += [f"warning: {text}" for text in model.warnings]
-    return lines
+    return [*lines, *(f"warning: {text}" for text in model.warnings)]

@@ -47,6 +47,8 @@ class Agreement:
         Of each of them.
     missing : mapping of str to int
         The rows that each client left out for missing values.
+    missing_values : mapping of str to int
+        How many values each column lacks, over all clients.
     warnings : sequence of str
         What could disclose single rows, or was left out: one line for each kind.
     """
@@ -56,6 +58,7 @@ class Agreement:
     rows: FederatedRows
     moments: Sequence[Moments]
     missing: Mapping[str, int]
+    missing_values: Mapping[str, int]
     warnings: Sequence[str]
 
     @property
@@ -113,6 +116,7 @@ def agree(
         rows=rows,
         moments=[each.moments for each in coded],
         missing={name: each.rows - used.get(name, 0) for name, each in descriptions.items()},
+        missing_values=sum((Counter(each.missing) for each in descriptions.values()), Counter()),
         warnings=in_lines(findings),
     )
 

@@ -1,0 +1,201 @@
+"""The model of a fit with noise for differential privacy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from fedsplit.errors import InputError
+from fedsplit.loop.trace import Trace
+from fedsplit.regression.client.privacy.accounting import noise_multiplier
+from fedsplit.regression.client.privacy.privacy import Privacy
+from fedsplit.regression.options import Settings
+from fedsplit.regression.result import table
+from fedsplit.regression.result.certificate import FitCertificate
+from fedsplit.regression.result.model import Model
+from fedsplit.regression.result.parts import Computation, Estimates, FitStatistics
+from fedsplit.regression.server.bias import Bias
+from fedsplit.regression.server.inference import CLIENT_COLUMNS
+from fedsplit.regression.server.private import PrivateEstimate, PrivateSearch
+from fedsplit.remote.history import History
+from fedsplit.remote.summed import ALL
+from fedsplit.version import __version__
+
+
+class NoiseReport(NamedTuple):
+    """What is known of the noise in an estimate.
+
+    Attributes
+    ----------
+    clients : sequence of str
+        Who took part.
+    rows, rows_error : float
+        The number of rows, with noise, and the standard deviation of that noise.
+    noise_se : sequence of float
+        The part of the noise in each standard error.
+    multiplier : float
+        The standard deviation of the noise over the sensitivity of all answers together.
+    score, weight : float
+        The bounds of a row.
+    """
+
+    clients: Sequence[str]
+    rows: float
+    rows_error: float
+    noise_se: Sequence[float]
+    multiplier: float
+    score: float
+    weight: float
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class NoisyModel(Model):
+    """A regression whose clients added noise to all that they sent; it is not the pooled fit.
+
+    Nothing is proved about it, and nothing is known of a single client: ``clients`` has one row for
+    all, and there is no deviance and no log-likelihood.
+
+    Attributes
+    ----------
+    noise : NoiseReport
+    """
+
+    noise: NoiseReport
+
+    def __repr__(self) -> str:
+        rows = f"about {self.nobs:,} rows of {self._clients}"
+        return f"<NoisyModel {self._described} with noise, {rows}>"
+
+    @property
+    def privacy(self) -> Privacy:
+        """The budget of the fit, and the bounds of a row."""
+        assert self.settings.dp is not None
+        return self.settings.dp
+
+    @property
+    def settled(self) -> bool:
+        """True: the number of steps is fixed beforehand, and errors include what is left."""
+        return True
+
+    @property
+    def complete(self) -> bool:
+        """True: all clients answered all questions."""
+        return True
+
+    @property
+    def statistic(self) -> Literal["t", "z"]:
+        """Always z: the noise is normal, and its size is known."""
+        return "z"
+
+    @property
+    def se_reason(self) -> str | None:
+        if self.estimates.covariance is not None:
+            return None
+        return "the noise hides the dispersion, or some coefficients: raise epsilon"
+
+    def _lacks(self, robust: bool) -> str | None:
+        return self.se_reason or "with dp there is the model-based one alone"
+
+    @property
+    def n_clients(self) -> int:
+        return len(self.noise.clients)
+
+    def bias_of(self, method: str, **settings: Any) -> Bias:
+        """Raise InputError: the budget allows no more questions."""
+        raise InputError("with dp no more questions are asked: there is nothing to compare")
+
+    def head(self) -> list[str]:
+        simulated = []
+        if self.privacy.seed is not None:
+            simulated = ["SIMULATED: the noise follows from a seed, and gives NO PRIVACY"]
+        about = f"n about {self.noise.rows:,.0f} (± {self.noise.rows_error:,.0f})"
+        numbers = f"{about}   parameters {self.estimates.rank}"
+        if self.family.dispersed:
+            numbers += f"   dispersion {self.dispersion:.6g}"
+        return [
+            *table.opening(self),
+            f"NOISY for privacy: (ε, δ) = ({self.privacy.epsilon:g}, {self.privacy.delta:g}) for "
+            f"{self.privacy.protects}, not the pooled fit",
+            *simulated,
+            numbers,
+        ]
+
+    def foot(self) -> list[str]:
+        return [
+            f"exchanges {self.exchanges}   floats sent {self.run.floats:,}   "
+            f"noise of {self.noise.multiplier:.4g} times the sensitivity",
+            f"bounds: rows of length {self.privacy.clip:g}, scores of {self.noise.score:g}, "
+            f"weights of {self.noise.weight:g}; rows beyond were scaled or cut off",
+            "standard errors include the noise; nothing is proved about the distance from the "
+            "pooled fit",
+            *(f"warning: {text}" for text in self.warnings),
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        privacy = {
+            "epsilon": self.privacy.epsilon,
+            "delta": self.privacy.delta,
+            "protects": self.privacy.protects,
+            "simulated": self.privacy.seed is not None,
+            **self.noise._asdict(),
+        }
+        return {**super().to_dict(), "privacy": privacy}
+
+    def report(self, path: str | Path) -> None:
+        """Write a self-contained page: the table, which says what it is, and the intervals."""
+        from fedsplit.regression.result import page
+
+        page.write(page.noisy_html(self), Path(path))
+
+
+def noisy_model(
+    settings: Settings, search: PrivateSearch, found: PrivateEstimate, history: History
+) -> NoisyModel:
+    """Make a model of a noisy estimate, without anything about single clients or a proof."""
+    privacy = search.privacy
+    noise_se = np.sqrt(np.diag(found.noise_covariance))
+    errors = noise_se
+    if found.covariance is not None:
+        errors = np.sqrt(np.diag(found.covariance))
+    clients = pd.DataFrame(
+        [(max(0, round(found.rows)), 0, math.nan, math.nan, math.nan, "")],
+        columns=list(CLIENT_COLUMNS),
+        index=pd.Index([ALL], name="client"),
+    )
+    trace = Trace(math.nan, list(history.exchanges))
+    return NoisyModel(
+        plan=found.plan,
+        settings=settings,
+        estimates=Estimates(found.plan.names, found.coef, found.covariance, None, errors),
+        fit=FitStatistics(clients, found.dispersion, deviance=math.nan),
+        run=Computation(
+            certificate=FitCertificate(
+                None, None, "the estimate has noise in it, for privacy, and is not the pooled fit"
+            ),
+            converged=False,
+            trace=trace,
+            first_round=0,
+            rounds=len(trace),
+            proofs=[],
+            warnings=found.warnings,
+            version=__version__,
+            incidents=list(history.incidents),
+            logs=dict(history.logs),
+            summed=search.summed,
+        ),
+        noise=NoiseReport(
+            clients=list(found.clients),
+            rows=found.rows,
+            rows_error=found.rows_error,
+            noise_se=noise_se.tolist(),
+            multiplier=noise_multiplier(privacy.epsilon, privacy.delta),
+            score=search.bounds.score,
+            weight=search.bounds.weight,
+        ),
+    )
