@@ -487,6 +487,29 @@ def test_least_squares_keeps_its_digits_with_hardly_more_rows_than_columns(n: in
         assert abs(p.objective(x) - float(terms.sum())) <= 1e-14 * float(terms.sum())
 
 
+def test_the_steady_radius_ends_where_the_first_residual_reaches_delta() -> None:
+    data = [(np.array([[1.0], [0.5]]), np.array([0.25, 0.0]))]
+    [(_, costs)] = fs.Problem(fs.Huber(1.0), data).clients._blocks
+    [radius] = costs.at(np.zeros((1, 1))).steady()
+    assert 0.75 * (1 - 1e-12) <= radius <= 0.75
+
+
+def test_hessians_of_poisson_change_by_as_much_as_their_spread_allows() -> None:
+    """Of one row the bound is reached: φ'' is e^η."""
+    p = fs.Problem(fs.Poisson(), [(np.array([[1.5, -2.0]]), np.array([2.0]))], ridge=1e-9)
+    [(_, costs)] = p.clients._blocks
+    x, h = np.array([[0.2, 0.1]]), np.array([[-0.3, 0.4]])
+    ratio = costs.terms.hessian(costs.terms.eta(x)) / costs.terms.hessian(costs.terms.eta(x + h))
+    np.testing.assert_allclose(np.log(ratio), costs.terms.spread(h)[0])
+    assert costs.terms.spread(h) <= costs.norm * np.linalg.norm(h)
+
+
+def test_a_client_is_underdetermined_below_as_many_rows_as_columns() -> None:
+    for rows, few in ((3, True), (4, False), (5, False)):
+        for _, costs in problem("logistic", [rows], 4).clients._blocks:
+            assert costs.terms.underdetermined().tolist() == [few]
+
+
 @pytest.mark.parametrize("rows", [16, 17, 40])
 def test_the_smoothness_of_batches_is_a_number_without_a_bound_on_the_curvature(rows: int) -> None:
     """A client of 17 rows is padded to 18."""

@@ -12,6 +12,7 @@ from sklearn.linear_model import ElasticNet, Lasso
 import fedsplit as fs
 from fedsplit.arrays import Array
 from fedsplit.methods import METHODS, parse
+from fedsplit.penalties.coordinatewise import NonNegativeElasticNet
 from penalty_examples import PENALTIES
 from problems import begun, problem
 
@@ -45,6 +46,27 @@ def test_a_coordinatewise_prox_takes_a_step_per_coordinate(name: str, v: Array, 
     penalty = PENALTIES[name](D)
     one_by_one = [penalty.prox(v, float(ti))[i] for i, ti in enumerate(t)]
     np.testing.assert_allclose(penalty.prox(v, t), one_by_one)
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+@given(x=vectors, y=vectors)
+def test_a_penalty_is_as_convex_as_it_states(name: str, x: Array, y: Array) -> None:
+    penalty = PENALTIES[name](D)
+    mu = getattr(penalty, "convexity", 0.0)
+    x, y = penalty.prox(x, 1.0), penalty.prox(y, 1.0)  # inside
+    middle = penalty.value(0.5 * (x + y)) + 0.125 * mu * float(np.sum((x - y) ** 2))
+    ends = 0.5 * (penalty.value(x) + penalty.value(y))
+    assert middle <= ends + 1e-12 * (1 + abs(ends))
+
+
+def test_weights_for_each_coordinate_make_a_penalty_as_convex_as_the_least_of_them() -> None:
+    assert fs.ElasticNet(0.1, [0.5, 2.0]).convexity == 0.5
+
+
+def test_the_penalty_of_a_fit_bounds_coefficients_by_either_weight() -> None:
+    zero, one, free = np.zeros(2), np.array([0.0, 1.0]), np.zeros(2, dtype=bool)
+    for l1, l2, bounded in ((one, zero, True), (zero, one, True), (zero, zero, False)):
+        assert NonNegativeElasticNet(l1, l2, free).bounded == bounded
 
 
 def pooled(p: list[tuple[Array, Array]]) -> tuple[Array, Array]:

@@ -271,7 +271,7 @@ class DeviceFactors:
     Attributes
     ----------
     sizes : (k, d) array
-        As in ``Factors``: columns on any scales do no harm.
+        The roots of the diagonals, by which columns on any scales do no harm.
     """
 
     def __init__(self, M: AnyArray) -> None:

@@ -82,7 +82,7 @@ class Summands:
         weight : float
             Σ w.
         means, scatters : (q,) arrays
-            Of the columns; sums of squares about the means.
+            The means of the columns, and their sums of squares about them.
         pairs : pair of (r,) arrays of int
         within : (r,) array
             Σ w (a - mean)(b - mean) of the pairs.

@@ -87,7 +87,7 @@ def bounded(V: Array, s: float | Array, at: Evaluation) -> Proximal:
     Parameters
     ----------
     V, s
-        As in ``ProxSolver.solve``.
+        The prox arguments and the step, as in ``ProxSolver.solve``.
     at : Evaluation
         The costs at the answers u_j.
     """

@@ -310,8 +310,8 @@ class Evaluation:
     def _product(self) -> Callable[[Array], Array]:
         return self.costs.terms.times(self.eta)
 
-    def factor(self, M: Metric, regular: bool = True) -> Any:
-        """The inverse of ∇²f_j(x_j) + M: a ``Solver``.
+    def factor(self, M: Metric, regular: bool = True) -> Solver:
+        """The inverse of ∇²f_j(x_j) + M.
 
         By conjugate gradients where the terms are large, by Woodbury's identity where there are
         fewer rows than columns, else by Cholesky factors. At M = 0 a singular Hessian has its
@@ -348,8 +348,7 @@ class Evaluation:
 
     def solve(self, M: Metric, G: Array) -> Array:
         """(∇²f_j(x_j) + M)⁻¹ g_j, (k, d)."""
-        solver: Solver = self.factor(M)
-        return solver.solve(G)
+        return self.factor(M).solve(G)
 
     def direction(self, G: Array) -> Array:
         """∇²f_j(x_j)⁻¹ g_j, (k, d), by conjugate gradients, which a singular ∇²f_j ends early.

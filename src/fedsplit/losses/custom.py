@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import EPS, Array
 from fedsplit.checks import count
 from fedsplit.errors import InputError
 from fedsplit.losses.terms import Block, Terms
@@ -105,13 +105,8 @@ class CustomTerms(Terms):
         return 0 if self.phi.exact_hessian else 2 * self.d
 
     def value(self, eta: Array) -> Array:
-        values = np.empty(self.k)
-        for j, (x, data) in enumerate(zip(eta, self.data, strict=True)):
-            f = np.asarray(self.phi.value(x, data))
-            if f.shape != () or f.dtype.kind not in "biuf":
-                raise InputError(f"client {j}: value must return a number, it returned {f!r}")
-            values[j] = f
-        return values
+        pairs = enumerate(zip(eta, self.data, strict=True))
+        return np.array([_numbers("value", j, self.phi.value(*pair), ()) for j, pair in pairs])
 
     def gradient(self, eta: Array) -> Array:
         return np.stack([self._gradient(j, x) for j, x in enumerate(eta)])
@@ -121,16 +116,12 @@ class CustomTerms(Terms):
         hessians = np.empty((self.k, self.d, self.d))
         for j, x in enumerate(eta):
             if hessian is None:
-                h = np.cbrt(np.finfo(np.float64).eps) * np.maximum(1.0, np.abs(x))
+                # central differences are most accurate at about the cube root of rounding
+                h = np.cbrt(EPS) * np.maximum(1.0, np.abs(x))
                 rows = [self._gradient(j, x + e) - self._gradient(j, x - e) for e in np.diag(h)]
                 H = np.stack(rows) / (2 * h[:, None])
             else:
-                H = np.asarray(hessian(x, self.data[j]), dtype=np.float64)
-            if H.shape != (self.d, self.d):
-                raise InputError(
-                    f"client {j}: hessian must return shape ({self.d}, {self.d}), "
-                    f"it returned {H.shape}"
-                )
+                H = _numbers("hessian", j, hessian(x, self.data[j]), (self.d, self.d))
             hessians[j] = 0.5 * (H + H.T)
         return hessians
 
@@ -186,10 +177,16 @@ class CustomTerms(Terms):
         return numbers
 
     def _gradient(self, j: int, x: Array) -> Array:
-        g: Array = np.asarray(self.phi.gradient(x, self.data[j]))
-        if g.shape != (self.d,) or g.dtype.kind not in "biuf":
-            raise InputError(
-                f"client {j}: gradient must return shape ({self.d},) of numbers, "
-                f"it returned {g.shape} of {g.dtype}"
-            )
-        return g.astype(np.float64, copy=False)
+        return _numbers("gradient", j, self.phi.gradient(x, self.data[j]), (self.d,))
+
+
+def _numbers(name: str, j: int, answer: object, shape: tuple[int, ...]) -> Array:
+    """What the user's function returned for client j, once it is known to be of this shape."""
+    array = np.asarray(answer)
+    if array.shape != shape or array.dtype.kind not in "biuf":
+        wanted = f"shape {shape}" if shape else "a number"
+        raise InputError(
+            f"client {j}: {name} must return {wanted}, "
+            f"it returned {array.dtype} of shape {array.shape}"
+        )
+    return array.astype(np.float64, copy=False)

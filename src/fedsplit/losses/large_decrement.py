@@ -21,7 +21,7 @@ class LargeHessian:
     times : callable
         The product with H: (1, d) -> (1, d).
     diagonal : (1, d) array
-        That of H.
+        The diagonal of H.
     ridge : (d,) array
         H ⪰ diag(ridge). F are the free coordinates, those without a ridge, and M the others.
     largest : float

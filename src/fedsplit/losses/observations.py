@@ -75,7 +75,7 @@ def check_columns(data: Sequence[Observations], ridge: Array, copies: int = 1) -
     Parameters
     ----------
     data : sequence of Observations
-        Those of all clients, with p columns.
+        The data of all clients, with p columns.
     ridge : () or (copies·p,) array
         λ, one for all coefficients or one for each.
     copies : int

@@ -43,7 +43,7 @@ def stack_rows(
     make : callable
         ``make(design, b, w, o) -> Terms``, from rows of k clients, and arrays of shape (k, n).
     data : sequence of Observations
-        Those of all clients.
+        The data of all clients.
     members : sequence of int
         The clients to stack.
     d : int

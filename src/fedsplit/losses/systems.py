@@ -45,6 +45,9 @@ class Solver(Protocol):
     def solve(self, G: Array) -> Array:
         """M_j⁻¹ g_j: (k, d) -> (k, d)."""
 
+    def inverted(self) -> Solver:
+        """The same inverses, prepared for many right-hand sides."""
+
 
 @dataclass(frozen=True, eq=False)
 class Woodbury:
@@ -60,7 +63,7 @@ class Woodbury:
     D : (d,) array
         Above 0.
     small : Factors or DeviceFactors
-        Of I + B_jD⁻¹B_jᵀ, (k, n, n).
+        The factors of I + B_jD⁻¹B_jᵀ, (k, n, n).
     """
 
     rows: Design
@@ -93,12 +96,15 @@ class ByProducts:
         The products with the matrices: (k, d) -> (k, d).
     diagonal : (k, d) array
     tolerance : float
-        As in ``conjugate_gradients``.
+        The residual that is left, as in ``conjugate_gradients``.
     """
 
     times: Callable[[Array], Array]
     diagonal: Array
     tolerance: float = 1e-12
+
+    def inverted(self) -> ByProducts:
+        return self  # products are all there is
 
     def solve(self, G: Array) -> Array:
         return conjugate_gradients(self.times, G, self.diagonal, self.tolerance)
@@ -124,7 +130,8 @@ def conjugate_gradients(
         The products with the H_j: (k, d) -> (k, d).
     G : (k, d) array
     diagonal : (k, d) array
-        Of the H_j: columns on different scales would take as many products as their ratio is large.
+        The diagonals of the H_j. Without them, columns on different scales would take as many
+        products as their ratio is large.
     tolerance : float
         The residual to end with, relative to g_j, in the norm of the inverse diagonal.
     flat : float

@@ -131,7 +131,7 @@ def compare(
     progress : callable
         Called as ``progress(label, done, gap)`` after each round.
     clients : Clients, optional
-        Those of the problem in other processes; they must send their costs after each round.
+        The problem's clients in other processes; they must send their costs after each round.
     """
     best = problem.objective(problem.solution())
     if clients is None:

@@ -33,7 +33,7 @@ class Measurements:
     Attributes
     ----------
     settings : mapping
-        Those of the experiment.
+        The settings of the experiment.
     tables : mapping of str to table
         Curves; a table has named columns of equal length.
     facts : mapping
@@ -138,7 +138,7 @@ class Experiment:
     Parameters
     ----------
     name : str
-        Of the figure, as in ``fedsplit reproduce NAME``.
+        The name of the figure, as in ``fedsplit reproduce NAME``.
     title : str
     choices : str
         The settings on which the paper is silent, in words; shown beside the figure.
