@@ -181,11 +181,10 @@ def _category(node: Node, expression: Expression) -> Category:
                 return Category(call=call)
         case Call("C", [inner, *coding], named) if len(coding) <= 1:
             category = _category(inner, expression)
-            if coding:
-                contrasts = read_contrasts(coding[0], options(dict(named)))
-                return replace(category, contrasts=contrasts)
-            if not named:
+            if not coding and not named:
                 return category
+            coding = coding or [Name("contr.treatment")]
+            return replace(category, contrasts=read_contrasts(coding[0], options(dict(named))))
         case Call("factor" | "as.factor", [inner], []):
             return _category(inner, expression)
         case Call("factor", [inner, *_]):
