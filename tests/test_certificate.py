@@ -355,13 +355,12 @@ def test_at_the_optimum_the_bounds_count_the_rounding_of_gradients() -> None:
 
 
 def fitted_to_rounding(factors: list[float]) -> tuple[list[Any], Array, float, float]:
-    """Consistent equations with Ax = b to the last digit at a rounded x, and its exact gap.
+    """Clients whose residuals Ax - b are 0 in float64 at a rounded x, where they are not exactly.
 
-    The client of each factor has that many times the same row, so that its Hessian is singular.
-    Returns the data, x, F(x) - F* and |x - x*|.
+    Returns the data, x, the exact F(x) - F* and the exact |x - x*|.
     """
-    A = np.array([[3.0], [7.0]])
-    x = np.array([0.1])
+    A = np.array([[3.0], [6.0]])
+    x = np.array([1.0 / 3.0])
     data: list[Any] = [(factor * A, factor * A @ x) for factor in factors]
     stacked = np.concatenate([rows for rows, _ in data])
     H, best = exactly_solved(stacked, np.concatenate([b for _, b in data]))
@@ -373,8 +372,8 @@ def fitted_to_rounding(factors: list[float]) -> tuple[list[Any], Array, float, f
 def test_where_every_residual_rounds_to_zero_no_bound_is_zero(penalty: Any) -> None:
     data, x, gap, distance = fitted_to_rounding([1.0, 10.0])
     assert 0 < gap < 1e-30
-    p = fs.Problem(fs.LeastSquares(), data)
-    assert p.objective(x) < 1e-30
+    p = fs.Problem(fs.Huber(1e12), data)  # never beyond its delta: squares, row by row
+    assert p.objective(x) == 0.0
     certificate = fs.certify(p.clients, x, penalty)
     assert certificate.gap is not None
     assert certificate.gap >= gap
