@@ -351,6 +351,9 @@ def test_a_method_that_needs_every_client_says_so(which: str) -> None:
         fs.solve(some, parse(which), rounds=20)
 
 
+SETTINGS = "step|memory|prox|local_steps|probability|seed|alpha|growth|affine|roundoff"
+
+
 @pytest.mark.parametrize(
     "build",
     [
@@ -366,10 +369,16 @@ def test_a_method_that_needs_every_client_says_so(which: str) -> None:
         lambda: Scaffnew(probability=0.0),
         lambda: Scaffnew(probability=1.5),
         lambda: Scaffnew(seed=-1),
+        lambda: GD(growth=-1),
+        lambda: GD(growth=0.9),
+        lambda: AGD(growth=0.0),
+        lambda: CG(affine="a"),  # type: ignore[arg-type]  # the same
+        lambda: CG(roundoff=-1e-10),
+        lambda: CG(affine=None),  # type: ignore[arg-type]  # the same: it is not optional
         lambda: FedDyn(alpha=0.0),
         lambda: FedDyn(prox=3),  # type: ignore[arg-type]  # the same
     ],
 )
 def test_settings_that_make_no_sense_are_refused(build: Callable[[], object]) -> None:
-    with pytest.raises(fs.InputError, match=r"step|memory|prox|local_steps|probability|seed|alpha"):
+    with pytest.raises(fs.InputError, match=SETTINGS):
         build()

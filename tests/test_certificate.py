@@ -354,6 +354,66 @@ def test_at_the_optimum_the_bounds_count_the_rounding_of_gradients() -> None:
             assert squared <= Fraction(certificate.radius) ** 2
 
 
+def fitted_to_rounding(factors: list[float]) -> tuple[list[Any], Array, float, float]:
+    """Clients whose residuals Ax - b are 0 in float64 at a rounded x, where they are not exactly.
+
+    Returns the data, x, the exact F(x) - F* and the exact |x - x*|.
+    """
+    A = np.array([[3.0], [6.0]])
+    x = np.array([1.0 / 3.0])
+    data: list[Any] = [(factor * A, factor * A @ x) for factor in factors]
+    stacked = np.concatenate([rows for rows, _ in data])
+    H, best = exactly_solved(stacked, np.concatenate([b for _, b in data]))
+    h = Fraction(float(x[0])) - best[0]
+    return data, x, float(h * h * H[0][0] / 2), abs(float(h))
+
+
+@pytest.mark.parametrize("penalty", [None, fs.Box(-1e9, 1e9), fs.L2Ball(1e9)])
+def test_where_every_residual_rounds_to_zero_no_bound_is_zero(penalty: Any) -> None:
+    data, x, gap, distance = fitted_to_rounding([1.0, 10.0])
+    assert 0 < gap < 1e-30
+    p = fs.Problem(fs.Huber(1e12), data)  # never beyond its delta: squares, row by row
+    assert p.objective(x) == 0.0
+    certificate = fs.certify(p.clients, x, penalty)
+    assert certificate.gap is not None
+    assert certificate.gap >= gap
+    assert certificate.distance is None or certificate.distance >= distance
+
+
+def test_strong_convexity_counts_the_rounding_of_gradients_too() -> None:
+    data, _, _, _ = fitted_to_rounding([1.0, 10.0])
+    stated = fs.CustomLoss(
+        lambda x, D: 0.5 * float(np.sum((D[0] @ x - D[1]) ** 2)),
+        lambda x, D: np.asarray(D[0].T @ (D[0] @ x - D[1])),
+        1,
+        lambda x, D: np.asarray(D[0].T @ D[0]),
+        curvature=lambda D: (0.9 * float(np.sum(D[0] ** 2)), 1.1 * float(np.sum(D[0] ** 2))),
+        floor=0.0,
+    )  # that says nothing of its third derivative
+    result = fs.solve(fs.Problem(stated, data), fs.FedSplitInformation(), tol=1e-13)
+    _, best = exactly_solved(
+        np.concatenate([A for A, _ in data]), np.concatenate([b for _, b in data])
+    )
+    assert result.certificate.reason == "strong convexity"
+    assert result.certificate.distance is not None
+    assert result.certificate.distance >= abs(Fraction(float(result.x[0])) - best[0])
+    assert result.certificate.distance > 0
+
+
+def test_a_client_with_a_singular_hessian_rounds_by_its_own_scale() -> None:
+    """Not by that of the others, whose numbers are much smaller here."""
+    x = np.array([-4e-8 / 7.0, 0.0])
+    small = np.array([[0.11, 0.04], [0.01, 0.1], [0.01, -0.02]])
+    large = np.array([[200.0, -200.0], [-500.0, 500.0], [-200.0, 200.0]])
+    data = [(small, small @ x), (large, large @ x)]
+    H, best = exactly_solved(np.concatenate([small, large]), np.concatenate([b for _, b in data]))
+    h = [Fraction(each) - exact for each, exact in zip(x.tolist(), best, strict=True)]
+    squared = sum((a * H[i][k] * b for i, a in enumerate(h) for k, b in enumerate(h)), Fraction())
+    certificate = fs.certify(fs.Problem(fs.Huber(1e12), data).clients, x)
+    assert certificate.gap is not None
+    assert squared / 2 <= Fraction(certificate.gap)
+
+
 def test_a_bound_without_curvature_has_no_radius() -> None:
     p = problem("huber", [5, 3, 4], 20, seed=1)
     result = fs.solve(p, penalty=fs.Box(-0.1, 0.1))

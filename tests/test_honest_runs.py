@@ -14,6 +14,25 @@ from fedsplit.losses.linear import LinearLoss
 from fedsplit.losses.systems import conjugate_gradients
 from fedsplit.methods.method import Method
 from fedsplit.penalties.penalty import Penalty
+from problems import problem
+
+
+@pytest.mark.parametrize("name", ["logistic", "huber"])
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [(fs.DAvePG(), {"asynchronous": fs.Latency()}), (fs.FedGD(), {}), (fs.FedSplit(), {})],
+)
+def test_far_away_where_costs_are_flat_a_small_residual_is_no_convergence(
+    name: str, method: Method[Any], settings: dict[str, Any]
+) -> None:
+    """At 1e6 a step of length 1 is small, and no Hessian is positive definite."""
+    p = problem(name, [60, 70, 80], 4, seed=3)
+    start = np.full(4, 1e6)
+    with pytest.warns(fs.NotConverged):
+        result = fs.solve(p, method, x0=start, tol=1e-3, rounds=200, **settings)
+    assert p.objective(result.x) > 1e3 * p.objective(np.zeros(4))
+    assert (result.stopped_by, result.converged) == ("rounds", False)
+
 
 RAND = str(Path(__file__).parent.parent / "examples" / "randhie" / "*.csv")
 

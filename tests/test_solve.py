@@ -479,6 +479,28 @@ def test_callbacks_and_states_of_another_kind_are_refused(
         fs.solve(p, **settings)
 
 
+@pytest.mark.parametrize("given", [None, {"gradient": np.zeros((2, 2))}])
+def test_clients_that_return_something_else_than_an_answer_are_refused(given: object) -> None:
+    class Wrong:
+        m = 2
+
+        def ask(self, question: object) -> Any:
+            return given
+
+    message = rf"returned {type(given).__name__}: return an Answer"
+    with pytest.raises(fs.InputError, match=message):
+        fs.solve(Wrong(), fs.GD(step=0.1), x0=np.zeros(2))
+    with pytest.raises(fs.InputError, match=message):
+        fs.certify(Wrong(), np.zeros(2))
+
+
+@pytest.mark.parametrize("clients", [None, 3])
+def test_a_custom_loss_without_a_list_of_clients_is_refused(clients: Any) -> None:
+    loss = fs.CustomLoss(lambda x, data: float(x @ x), lambda x, data: 2.0 * x, 2)
+    with pytest.raises(fs.InputError, match="clients must be a list with one item of data"):
+        fs.Problem(loss, clients)
+
+
 def test_clients_that_do_not_say_how_many_they_are_are_refused() -> None:
     class Nobody:
         def ask(self, question: object) -> None:

@@ -47,6 +47,8 @@ class Account(NamedTuple):
         The least margin of a classifier in the last exchange; nan if it has none.
     present, heard : (m,) masks
         Who answered the last question, and who has ever answered one.
+    point : (d,) array or None
+        The point of the last question that is the same for all clients, which the margin is about.
     stop : bool
         Whether a callback wants the run to end.
     """
@@ -56,6 +58,7 @@ class Account(NamedTuple):
     margin: float
     present: Mask
     heard: Mask
+    point: Array | None = None
     stop: bool = False
 
 

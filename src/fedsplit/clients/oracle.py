@@ -117,7 +117,13 @@ class Clients:
 
     def ask(self, question: CostQuestion) -> Answer:
         """Every client's answer."""
-        return self._oracle.ask(question)
+        answer = self._oracle.ask(question)
+        if not isinstance(answer, Answer):  # by clients of one's own
+            raise InputError(
+                f"clients: ask({type(question).__name__}(...)) returned {type(answer).__name__}: "
+                "return an Answer, as by fs.Answer.of(gradient=...)"
+            )
+        return answer
 
     def ask_some(self, question: CostQuestion, drawn: Mask) -> Answer:
         """The answers of the clients drawn, (m,); the others count as absent.

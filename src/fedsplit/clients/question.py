@@ -336,6 +336,12 @@ class CostQuestion(Question):
         """The question with the clients' random seeds, (m,)."""
         return replace(self, streams=streams)  # type: ignore[type-var]  # as in ``share``
 
+    @property
+    def common_point(self) -> Array | None:
+        """The first point that is the same for all clients, (d,); None if there is none."""
+        common = (point for point in self.points() if point is not None and point.ndim == 1)
+        return next(common, None)
+
     @abstractmethod
     def answer(self, costs: Costs, *points: Any) -> Mapping[str, Array]:
         """The parts by name, each (k, ...), of the k clients with these costs.

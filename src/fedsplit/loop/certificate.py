@@ -247,7 +247,7 @@ class Bound(NamedTuple):
     gap, distance, radius, reason, hopeful
         As in ``Certificate``, with inf in the place of None.
     noise : float
-        How much of the gap the rounding of the gradient may have added.
+        How far rounding may have moved γ, in the norm of H⁻¹; 0 if that is not known.
     """
 
     gap: float
@@ -320,10 +320,11 @@ class Facts(NamedTuple):
             curved = self._by_clients() if H is None else self._by_hessian(H, drift)
         bounds = [curved]
         if drift == 0.0:  # other arguments need the gradient itself
-            bounds.append(self._dual())
-            # That of H counts the rounding of γ, strong convexity does not.
+            noise = curved.noise or self._noise()
+            bounds.append(self._dual(noise))
+            # That of H knows the rounding of γ by the units of the columns.
             if H is None or math.isinf(curved.gap):
-                bounds.append(self._strong())
+                bounds.append(self._strong(noise))
         proved = [bound for bound in bounds if math.isfinite(bound.gap)]
         objective = self.objective
         scale = self.scale
@@ -331,7 +332,11 @@ class Facts(NamedTuple):
             failed = curved
             if math.isfinite(curved.gap):  # outside of a constraint, or beyond float64
                 failed = Bound(math.inf, "F(x) is not finite", hopeful=True)
-            return Certificate(None, None, objective, failed.reason, failed.hopeful, scale=scale)
+            # Far away, curvature that a minimiser has may vanish, as for logistic costs. While F
+            # still falls by a good share of itself on the way of length ‖x‖, x is no minimiser.
+            steep = np.linalg.norm(self.slope) * np.linalg.norm(self.x) > 1e-3 * scale
+            hopeful = failed.hopeful or bool(steep)
+            return Certificate(None, None, objective, failed.reason, hopeful, scale=scale)
         best = min(proved, key=lambda bound: bound.gap)
         # every argument holds by itself, so that the best of each number is proved too
         distance = min(bound.distance for bound in proved)
@@ -344,7 +349,7 @@ class Facts(NamedTuple):
             best.reason,
             radius=curved.radius if math.isfinite(curved.radius) else None,
             scale=scale,
-            rounding=rounding + best.noise,
+            rounding=rounding + best.noise**2,
         )
 
     def _by_clients(self) -> Bound:
@@ -355,10 +360,10 @@ class Facts(NamedTuple):
         noise = self._noise()
         if size == 0.0:
             distance = noise / math.sqrt(mu) if mu > 0 else math.inf
-            return Bound(0.5 * noise**2, "a zero subgradient", distance, noise, noise**2)
+            return Bound(0.5 * noise**2, "a zero subgradient", distance, noise, noise)
         inverse = float(np.sum(1.0 / self.scalars.q)) + convexity / size**2
         if inverse > 0.0:
-            return self._near(1.0 / math.sqrt(inverse) + noise, mu)._replace(noise=noise**2)
+            return self._near(1.0 / math.sqrt(inverse) + noise, mu)._replace(noise=noise)
         return Bound(
             math.inf,
             "no client's Hessian is known to be positive definite, so that nothing bounds the gap: "
@@ -400,7 +405,7 @@ class Facts(NamedTuple):
         noise = 4.0 * EPS * lengths * math.sqrt(within.sum_of_inverse())
         # off the support, what h adds to ‖h‖ is bounded by the whole of H alone
         mu = within.least(in_range=True) if on.all() else ScaledHessian(H).least()
-        bound = self._near(nu + drift + noise, mu)._replace(noise=noise**2)
+        bound = self._near(nu + drift + noise, mu)._replace(noise=noise)
         if not within.singular or math.isinf(bound.gap):
             return bound
         directions = f"in the {within.rank} of {len(within.sizes)} directions that the data"
@@ -429,34 +434,41 @@ class Facts(NamedTuple):
         advice = "run more rounds" if hopeful else "add a ridge"
         return Bound(math.inf, f"{reason}: {advice}", hopeful=hopeful)
 
-    def _strong(self) -> Bound:
+    def _strong(self, noise: float) -> Bound:
         """‖γ‖²/(2μ) and ‖γ‖/μ, where μ is the strong convexity of F, with g's, everywhere."""
         mu = float(self.scalars.ell.sum()) + _convexity(self.penalty)
         if mu <= 0:
             return NO_BOUND
-        noise = self._noise()
         radius = float(np.linalg.norm(self.slope)) / math.sqrt(mu) + noise
         distance = radius / math.sqrt(mu)
-        return Bound(0.5 * radius**2, "strong convexity", distance, noise=noise**2)
+        return Bound(0.5 * radius**2, "strong convexity", distance, noise=noise)
 
-    def _dual(self) -> Bound:
-        """F(x) - F* ≤ max_y ⟨∇f(x), x - y⟩ + g(x) - g(y), over the y that the optimum is among."""
+    def _dual(self, noise: float) -> Bound:
+        """F(x) - F* ≤ max_y ⟨∇f(x), x - y⟩ + g(x) - g(y), over the y that the optimum is among.
+
+        With the curvature ½‖h‖²_H of f on the way h to the optimum, what rounding adds to ⟨∇f, h⟩
+        is at most noise·‖h‖_H - ½‖h‖²_H ≤ ½noise²; twice that allows for an H that changes.
+        """
         dual_gap = getattr(self.penalty, "dual_gap", None)
         if dual_gap is None or self.gradient is None:
             return NO_BOUND
         # g(x*) = F* - f(x*) cannot be above F(x) less a lower bound on f.
         level = self.objective - float(self.scalars.floor.sum())
-        return Bound(max(dual_gap(self.x, self.gradient, level), 0.0), "a duality bound")
+        gap = max(dual_gap(self.x, self.gradient, level), 0.0) + noise**2
+        return Bound(gap, "a duality bound", noise=noise)
 
     def _noise(self) -> float:
-        """What rounding adds to γ in the norm of H⁻¹, by the clients; 0 if they do not say it.
+        """What rounding adds to γ in the norm of H⁻¹, by the clients.
 
-        It is at most the sum of what it adds in the norms of their own H_j⁻¹. Those whose H_j is
-        singular are taken to round like the others.
+        It is at most the sum of what it adds in the norms of their own H_j⁻¹. Where a client does
+        not state that, or its H_j is singular, it is d roundings of about ‖x‖ in the norm of H_j,
+        by how much f_j falls from 0 to x.
         """
-        noise = self.scalars.noise
-        known = noise[np.isfinite(noise)]
-        return len(noise) * float(known.mean()) if len(known) else 0.0
+        value, noise, origin = self.scalars.value, self.scalars.noise, self.scalars.origin
+        level = np.fmax(np.abs(value), origin) if len(origin) else np.abs(value)
+        rough = 4.0 * len(self.x) * EPS * np.sqrt(2.0 * level)
+        each = np.where(np.isfinite(noise), noise, rough) if len(noise) else rough
+        return float(np.sum(each[np.isfinite(each)]))
 
     def _deviation(self) -> float:
         """The square root of the deviance; 0 if that is not known."""

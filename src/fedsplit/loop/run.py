@@ -122,7 +122,7 @@ def iterate(
             if penalty is None and evidence is not None and evidence.margin > 0:
                 return _astray(state, SEPARABLE, state.x)
             if penalty is None and account.margin > 0 and account.present.all():
-                return _astray(state, SEPARABLE, method.asked_about(earlier))
+                return _astray(state, SEPARABLE, account.point)
             stopped_by: StoppedBy | None = "callback" if account.stop else None
             if rule.tol > 0:
                 kind = "certificate"

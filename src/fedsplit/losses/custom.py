@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -56,6 +56,11 @@ class CustomLoss:
         return self.hessian is not None
 
     def stack(self, clients: Sequence[object], ridge: Array) -> tuple[int, list[Block]]:
+        if not isinstance(clients, Iterable):
+            raise InputError(
+                "clients must be a list with one item of data per client, not "
+                f"{type(clients).__name__}"
+            )
         return stack_custom(CustomTerms(self, list(clients)))
 
 

@@ -64,6 +64,7 @@ class CG(StepMethod[CGState]):
     affine: float = 1e-6
     roundoff: float = 1e-10
 
+    may_be_zero = ("affine", "roundoff")
     unanimous = True
     device = "sums"
     state_type = CGState

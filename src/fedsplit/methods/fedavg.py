@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fedsplit.arrays import Array, column_means
-from fedsplit.checks import count, number
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Descend
 from fedsplit.clients.stochastic import StochasticDescend
@@ -61,20 +60,15 @@ class FedAvg(StepMethod[FedAvgState]):
 
     device = "arrays"
     state_type = FedAvgState
+    may_be_zero = ("decay",)
     hazard = "the step is too large for this batch: pass a smaller step"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        count("FedAvg: local_steps", self.local_steps)
-        number("FedAvg: decay", self.decay, strict=False)
-        if number("FedAvg: clients", self.clients) > 1.0:
+        if self.clients > 1.0:
             raise InputError(f"FedAvg: clients must be a share, at most 1, not {self.clients!r}")
-        if self.batch is not None:
-            count("FedAvg: batch", self.batch)
-        if self.epochs is not None:
-            count("FedAvg: epochs", self.epochs)
-            if self.local_steps != 1:
-                raise InputError("FedAvg: pass local_steps or epochs, not both")
+        if self.epochs is not None and self.local_steps != 1:
+            raise InputError("FedAvg: pass local_steps or epochs, not both")
 
     def start(self, x0: Array, m: int) -> Dialogue[FedAvgState]:
         rule: Callable[[float, float], float] = fedgd_step

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fedsplit.arrays import Array, column_means, zero_rows
-from fedsplit.checks import number
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Prox
 from fedsplit.dialogue import Dialogue
@@ -51,11 +50,6 @@ class FedDyn(StepMethod[FedDynState]):
     hazard = (
         "alpha is too small, or the local solver too inexact: pass a larger alpha, use ExactProx()"
     )
-
-    def __post_init__(self) -> None:
-        if self.alpha is not None:
-            number("FedDyn: alpha", self.alpha)
-        super().__post_init__()
 
     def start(self, x0: Array, m: int) -> Dialogue[FedDynState]:
         s = None

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fedsplit.arrays import Array
-from fedsplit.checks import count
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Descend
 from fedsplit.dialogue import Dialogue
@@ -44,10 +43,6 @@ class FedGD(StepMethod[AverageState]):
     device = "arrays"
     state_type = AverageState
     hazard = "the step is above 2/L*: pass a smaller step"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        count("FedGD: local_steps", self.local_steps)
 
     def start(self, x0: Array, m: int) -> Dialogue[AverageState]:
         s = yield from choose_step(self.step, fedgd_step, x0)

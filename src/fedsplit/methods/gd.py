@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedsplit.arrays import Array
+from fedsplit.checks import number
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Evaluate, Gradient
 from fedsplit.dialogue import Dialogue
@@ -73,6 +74,10 @@ class GD(StepMethod[GDState]):
     state_type = GDState
     hazard = "the step is above 2/L of the sum F: pass a smaller step"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        number(f"{self._name}: growth", self.growth, least=1.0, strict=False)
+
     def start(self, x0: Array, m: int) -> Dialogue[GDState]:
         s = self.step
         everywhere = True
@@ -115,9 +120,6 @@ class GD(StepMethod[GDState]):
     @property
     def _name(self) -> str:
         return type(self).__name__
-
-    def asked_about(self, state: GDState) -> Array:
-        return state.y if state.known is None else self._after(state, state.known.g).y
 
     def iterate(self, state: GDState) -> Array:
         return state.y

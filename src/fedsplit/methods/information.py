@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array, Mask, dots, matvec, packed, unpacked
-from fedsplit.checks import number
 from fedsplit.clients.local_models import WAY, LocalModel
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import ProofScalars
@@ -19,7 +18,7 @@ from fedsplit.errors import InputError
 from fedsplit.methods.method import EPS, Evidence, Method
 from fedsplit.methods.server_step import semidefinite_solve, server_step
 from fedsplit.methods.sums import Gathered, require_complete
-from fedsplit.penalties.penalty import Penalty, check_penalty
+from fedsplit.penalties.penalty import Penalty
 
 
 class Models(NamedTuple):
@@ -241,11 +240,7 @@ class FedSplitInformation(Method[InformationState]):
     newton_may_finish = False
     device = "sums"
     state_type = InformationState
-
-    def __post_init__(self) -> None:
-        check_penalty(self.penalty)
-        for name in ("first_reach", "reach"):
-            number(f"FedSplitInformation: {name}", getattr(self, name), strict=False)
+    may_be_zero = ("first_reach", "reach")
 
     def described(self) -> str:
         return "FedSplit with information: every client sends its Hessian"
@@ -398,9 +393,6 @@ class FedSplitInformation(Method[InformationState]):
         )
 
     def iterate(self, state: InformationState) -> Array:
-        return state.ahead
-
-    def asked_about(self, state: InformationState) -> Array:
         return state.ahead
 
     def step_of(self, state: InformationState) -> float:

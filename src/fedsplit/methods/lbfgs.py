@@ -9,12 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.checks import count, number
 from fedsplit.dialogue import Dialogue
 from fedsplit.methods.method import EPS, Method
 from fedsplit.methods.server_step import proximal_gradient
 from fedsplit.methods.sums import evaluated
-from fedsplit.penalties.penalty import Penalty, check_penalty, inside
+from fedsplit.penalties.penalty import Penalty, inside
 
 
 class Pairs(NamedTuple):
@@ -157,12 +156,6 @@ class LBFGS(Method[LBFGSState]):
     device = "sums"
     state_type = LBFGSState
 
-    def __post_init__(self) -> None:
-        count("LBFGS: memory", self.memory)
-        number("LBFGS: sufficient", self.sufficient)
-        number("LBFGS: precision", self.precision)
-        check_penalty(self.penalty)
-
     def described(self) -> str:
         return f"L-BFGS with a memory of {self.memory}: clients send values and gradients"
 
@@ -211,9 +204,6 @@ class LBFGS(Method[LBFGSState]):
             to = self.penalty.prox(centre, s)
             ahead = (centre - to) / s
         return LBFGSState(x, F, g, to - x, 1.0, pairs, slope, ahead)
-
-    def asked_about(self, state: LBFGSState) -> Array:
-        return state.x + state.s * state.p
 
     def iterate(self, state: LBFGSState) -> Array:
         return state.x + state.p

@@ -6,13 +6,13 @@ import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 
 from fedsplit.arrays import Array, Mask, column_means, length, namespace, unpacked
-from fedsplit.checks import instance, number
+from fedsplit.checks import count, instance, number
 from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.clients.questions import Curvature, ProofScalars
 from fedsplit.clients.stochastic import BatchCurvature
@@ -82,7 +82,8 @@ class Method(ABC, Generic[S]):
 
     A method of one's own is a frozen dataclass that derives from this class and has these two. A
     state is a NamedTuple of arrays and numbers with the server's point ``x``, (d,). Everything else
-    that the loop asks of a method is declared here, with a default.
+    that the loop asks of a method is declared here, with a default. Settings are checked by their
+    types: a float or int has to be positive, unless ``may_be_zero`` names it.
 
     Attributes
     ----------
@@ -108,6 +109,24 @@ class Method(ABC, Generic[S]):
     newton_may_finish: ClassVar[bool] = False
     device: ClassVar[Literal["arrays", "sums", "host"]] = "host"
     state_type: ClassVar[type] = object
+    may_be_zero: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        for field in fields(self) if is_dataclass(self) else ():
+            name = f"{type(self).__name__}: {field.name}"
+            value = getattr(self, field.name)
+            kind, _, optional = str(field.type).partition(" | ")
+            zero = field.name in self.may_be_zero
+            if optional and value is None:
+                continue
+            if kind == "float":
+                number(name, value, strict=not zero)
+            elif kind == "int":
+                count(name, value, least=0 if zero else 1)
+            elif field.name == "prox":
+                instance("prox", value, "a ProxSolver", "solve")
+            elif field.name == "penalty":
+                check_penalty(value)
 
     @abstractmethod
     def start(self, x0: Array, m: int) -> Dialogue[S]:
@@ -150,10 +169,6 @@ class Method(ABC, Generic[S]):
     def residual(self, before: S, after: S) -> float:
         """How far the iterate has moved in a round."""
         return length(self.iterate(after) - self.iterate(before))
-
-    def asked_about(self, state: S) -> Array:
-        """The point, (d,), that the next question is about."""
-        return state.x
 
     def step_of(self, state: S) -> float | Array:
         """The step in use; nan if there is none."""
@@ -213,19 +228,7 @@ class Method(ABC, Generic[S]):
 
 
 class StepMethod(Method[T]):
-    """A method with a step s in its state.
-
-    Its settings ``step``, ``prox`` and ``penalty``, of which it has some, are checked.
-    """
-
-    def __post_init__(self) -> None:
-        name = type(self).__name__
-        settings = vars(self)
-        if settings.get("step") is not None:
-            number(f"{name}: step", settings["step"])
-        if settings.get("prox") is not None:
-            instance("prox", settings["prox"], "a ProxSolver", "solve")
-        check_penalty(settings.get("penalty"))
+    """A method with a step s in its state."""
 
     def step_of(self, state: T) -> float:
         return state.s

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedsplit.arrays import Array, Mask, dots, length, matvec, norms
-from fedsplit.checks import count, number
 from fedsplit.clients.question import Answer
 from fedsplit.clients.trials import TINY, Overview, Trials
 from fedsplit.dialogue import Dialogue
@@ -18,7 +17,7 @@ from fedsplit.methods.lbfgs import LBFGS, Pairs
 from fedsplit.methods.method import EPS, Method
 from fedsplit.methods.server_step import semidefinite_solve, server_step
 from fedsplit.methods.sums import Gathered
-from fedsplit.penalties.penalty import Penalty, check_penalty, inside
+from fedsplit.penalties.penalty import Penalty, inside
 
 BETTER = "the run starts at 0, where the objective is less than at the x0 that was passed"
 
@@ -193,14 +192,7 @@ class QuasiNewton(Method[QuasiNewtonState]):
 
     newton_may_finish = True
     state_type = QuasiNewtonState
-
-    def __post_init__(self) -> None:
-        check_penalty(self.penalty)
-        count("QuasiNewton: memory", self.memory)
-        for name in ("prior", "share", "growth", "floor", "bent", "sufficient"):
-            number(f"QuasiNewton: {name}", getattr(self, name))
-        for name in ("largest", "scaled"):
-            number(f"QuasiNewton: {name}", getattr(self, name), strict=False)
+    may_be_zero = ("largest", "scaled")
 
     def described(self) -> str:
         return "quasi-Newton by vectors: clients send gradients and a local step"
@@ -215,9 +207,6 @@ class QuasiNewton(Method[QuasiNewtonState]):
     def iterate(self, state: QuasiNewtonState) -> Array:
         first: Array = state.x + state.trials[0]
         return first
-
-    def asked_about(self, state: QuasiNewtonState) -> Array:
-        return self.iterate(state)
 
     def step_of(self, state: QuasiNewtonState) -> Array:
         diagonal = np.diag(state.H)

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 
 from fedsplit.arrays import Array, norms
-from fedsplit.checks import number
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Curvature, Gradient, Prox
 from fedsplit.dialogue import Dialogue
@@ -69,11 +68,6 @@ class RegularisedFedSplit(StepMethod[RegularisedState]):
     settles = False
     unanimous = True
     state_type = RegularisedState
-
-    def __post_init__(self) -> None:
-        number("RegularisedFedSplit: eps", self.eps)
-        number("RegularisedFedSplit: radius", self.radius)
-        super().__post_init__()
 
     @property
     def hazard(self) -> str:

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 
 from fedsplit.arrays import Array, column_means, zero_rows
-from fedsplit.checks import count, number
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Descend
 from fedsplit.dialogue import Dialogue
@@ -66,12 +65,12 @@ class Scaffnew(StepMethod[ScaffnewState]):
 
     device = "arrays"
     state_type = ScaffnewState
+    may_be_zero = ("seed",)
     hazard = "the step is above 2/L*: pass a smaller step"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        count("Scaffnew: seed", self.seed, least=0)
-        if self.probability is not None and number("Scaffnew: probability", self.probability) > 1.0:
+        if self.probability is not None and self.probability > 1.0:
             raise InputError(f"Scaffnew: probability must be at most 1, not {self.probability!r}")
 
     def start(self, x0: Array, m: int) -> Dialogue[ScaffnewState]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fedsplit.arrays import Array, column_means, zero_rows
-from fedsplit.checks import count
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Descend
 from fedsplit.dialogue import Dialogue
@@ -47,10 +46,6 @@ class SCAFFOLD(StepMethod[ScaffoldState]):
     device = "arrays"
     state_type = ScaffoldState
     hazard = "local_steps times the step is well above 1/L*: pass a smaller step"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        count("SCAFFOLD: local_steps", self.local_steps)
 
     def start(self, x0: Array, m: int) -> Dialogue[ScaffoldState]:
         s = yield from choose_step(self.step, lambda _, L: 1.0 / (self.local_steps * L), x0)
