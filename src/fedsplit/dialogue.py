@@ -40,7 +40,7 @@ class Interruption(Exception):
 
 
 class BudgetSpent(Interruption):
-    """As many questions as a run may ask have been asked; this one was not."""
+    """The budget of a run is spent: this question was not asked."""
 
 
 class Removal(Interruption):
