@@ -74,7 +74,8 @@ def solve(
     tol : float
         Stop when the proved bound on F(x) - F* is at most tol · max(|F(x)|, F(0) - F(x)), or is
         rounding; if none can be proved, when ‖z⁺ - z‖ ≤ tol · ‖z‖, where z is the variable whose
-        fixed point the method seeks. A proof costs two rounds. All proofs together cost at most six
+        fixed point the method seeks, and ‖∇F(x)‖·‖x‖ is at most a thousandth of F. A proof costs
+        two rounds. All proofs together cost at most six
         rounds or a tenth of the run, and more only if absent clients have to be asked again. Two
         rounds of a budget of 20 or more are kept for a proof at the end. 0 spends the whole budget
         and proves nothing.
