@@ -26,6 +26,7 @@ from fedsplit.methods.lbfgs import LBFGS
 from fedsplit.methods.method import Method
 from fedsplit.methods.scaffnew import Scaffnew
 from fedsplit.methods.scaffold import SCAFFOLD
+from fedsplit.methods.sums import Known
 from problems import LOSSES, problem, updated
 
 SIZES, D = [40, 15, 25, 9], 4
@@ -382,3 +383,14 @@ SETTINGS = "step|memory|prox|local_steps|probability|seed|alpha|growth|affine|ro
 def test_settings_that_make_no_sense_are_refused(build: Callable[[], object]) -> None:
     with pytest.raises(fs.InputError, match=SETTINGS):
         build()
+
+
+@pytest.mark.parametrize(("curvature", "allowed"), [(0.99, True), (1.0, True), (1.01, False)])
+def test_a_searched_step_is_taken_up_to_the_curvature_it_stands_for(
+    curvature: float, allowed: bool
+) -> None:
+    known = Known(3.0, np.array([1.0, -2.0]))
+    s = 0.25
+    move = -s * known.g
+    F = known.F + float(known.g @ move) + 0.5 * curvature / s * float(move @ move)
+    assert known.bounds(F, move, s) is allowed

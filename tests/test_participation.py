@@ -11,10 +11,13 @@ import pytest
 import fedsplit as fs
 from faulty import FAULTS, faulty
 from fedsplit.arrays import Array, Mask
+from fedsplit.clients.oracle import clients_of
 from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.questions import Gradient, Prox
+from fedsplit.dialogue import converse
 from fedsplit.local.newton import ExactProx
 from fedsplit.loop.conversation import Conversation, shuffled_draws
+from fedsplit.methods.sums import answers
 from fedsplit.remote.clients import RemoteClients, in_process
 from problems import LOSSES, problem
 
@@ -160,3 +163,63 @@ def test_a_tenth_of_the_clients_takes_at_most_fifteen_times_the_rounds(method: A
     assert tenth.converged
     rounds = [np.count_nonzero(run.trace.kind == "round") for run in (full, tenth)]
     assert rounds[1] <= 15 * rounds[0]
+
+
+def test_waiting_for_everyone_is_one_round_of_several_questions() -> None:
+    p = problem("logistic", [30, 25, 40, 12], 5, seed=1, ridge=0.05)
+    states: list[Any] = []
+    result = fs.solve(
+        p,
+        fs.FedSplitInformation(wait=True),
+        participation=0.5,
+        callbacks=[lambda row, state: states.append(state)],
+    )
+    assert result.converged
+    together = fs.solve(p, fs.FedSplitInformation())
+    np.testing.assert_allclose(result.x, together.x, rtol=1e-12)
+    # two questions reach everyone once, since half of the clients are asked each
+    assert result.rounds == 2 * together.rounds
+    assert len(states) == together.rounds
+    np.testing.assert_array_equal(np.isnan(result.trace.residual), [True, False] * len(states))
+    assert all(state.models.heard.all() for state in states)
+
+
+def test_a_round_that_the_budget_breaks_off_while_it_waits_is_void() -> None:
+    p = problem("logistic", [30, 25, 40, 12], 5, seed=1, ridge=0.05)
+    method = fs.FedSplitInformation(wait=True)
+    whole = fs.solve(p, method, participation=0.5, rounds=4, tol=0)
+    broken = fs.solve(p, method, participation=0.5, rounds=5, tol=0)
+    np.testing.assert_array_equal(broken.x, whole.x)
+    assert broken.rounds == 5
+
+
+def test_a_client_is_absent_if_others_have_answered_three_times_before_it() -> None:
+    p = problem("poisson", [30, 25, 40], 3, seed=1, ridge=1.0)
+    asked = []
+
+    class Absent:
+        m = 3
+
+        def ask(self, question: CostQuestion) -> fs.Answer:
+            asked.append(question)
+            return p.clients.ask(question).only(np.array([True, True, False]))
+
+    dialogue = answers(Gradient(np.zeros(3)))
+    answer = converse(dialogue, clients_of(Absent()))
+    assert len(asked) == 3  # a third draw comes after everyone was drawn once
+    np.testing.assert_array_equal(answer.present, [True, True, False])
+    asked.clear()
+    converse(answers(Gradient(np.zeros(3)), wait=False), clients_of(Absent()))
+    assert len(asked) == 1
+
+
+def test_asking_again_ends_where_nobody_answers() -> None:
+    class Nobody:
+        m = 2
+
+        def ask(self, question: CostQuestion) -> fs.Answer:
+            answer = fs.Answer.of(value=np.zeros(2), gradient=np.zeros((2, 3)))
+            return answer.only(np.zeros(2, dtype=bool))
+
+    answer = converse(answers(Gradient(np.zeros(3)), most=5), clients_of(Nobody()))
+    assert not answer.present.any()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fedsplit as fs
-from fedsplit.methods.server_step import minimise_coordinatewise, proximal_gradient
+from fedsplit.methods.server_step import Expansions, minimise_coordinatewise, proximal_gradient
 from fedsplit.penalties.penalty import Penalty
 
 
@@ -39,3 +39,26 @@ def test_from_the_minimiser_it_stays_there() -> None:
     again = minimise_coordinatewise(H, b, fs.L1(1.0), first[0], 1e-12)
     assert again is not None
     np.testing.assert_allclose(again[0], [1.0, 0.0], atol=1e-15)
+
+
+def test_clients_that_have_not_answered_are_taken_for_the_mean_of_the_others() -> None:
+    rng = np.random.default_rng(4)
+    d = 3
+    roots = rng.standard_normal((4, d, d))
+    B = roots @ roots.transpose(0, 2, 1)
+    p, y = rng.standard_normal((2, 4, d))
+    heard = np.array([True, False, True, True])
+    x = rng.standard_normal(d)
+    models = Expansions(p, y, B, heard)
+    own = [y[j] + B[j] @ (x - p[j]) for j in (0, 2, 3)]
+    np.testing.assert_allclose(models.gradients(x)[[0, 2, 3]], own)
+    assert not models.gradients(x)[1].any()
+    np.testing.assert_allclose(models.gradient(x), 4 / 3 * np.sum(own, axis=0))
+    np.testing.assert_allclose(models.hessian(), 4 / 3 * (B[0] + B[2] + B[3]))
+    # so that the minimiser is that of the clients heard alone
+    ahead, slope = models.minimiser(x, None)
+    np.testing.assert_allclose(models.of(heard).gradient(ahead), 0.0, atol=1e-9)
+    assert not slope.any()
+    assert not models.are_at(x)
+    assert not models._replace(p=np.tile(x, (4, 1))).are_at(x)
+    assert models._replace(p=np.tile(x, (4, 1))).of(heard).are_at(x)

@@ -40,7 +40,7 @@ class Interruption(Exception):
 
 
 class BudgetSpent(Interruption):
-    """The run has spent its questions, and this one was not asked."""
+    """The budget of a run is spent: this question was not asked."""
 
 
 class Removal(Interruption):

@@ -22,7 +22,7 @@ class Latency:
     Parameters
     ----------
     distribution : {"constant", "exponential", "pareto"}
-        Of the time from a question to its answer; the mean is 1. Pareto's has a heavy tail,
+        That of the time from a question to its answer; its mean is 1. Pareto's has a heavy tail,
         P(t > u) ∝ u^-tail.
     slow : mapping of int to float
         By client, how many times longer it takes than the others.

@@ -48,7 +48,7 @@ class Account(NamedTuple):
     present, heard : (m,) masks
         Who answered the last question, and who has ever answered one.
     point : (d,) array or None
-        The point of the last question that is the same for all clients, which the margin is about.
+        Where a positive margin is about: the last question's point that all clients have in common.
     stop : bool
         Whether a callback wants the run to end.
     """

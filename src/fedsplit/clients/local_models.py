@@ -250,7 +250,7 @@ def _level(values: Array, rounding: float = 2.0**-43) -> Array:
 
 
 def _or_zeros(allowed: Callable[[Array], Mask], *arrays: Array) -> tuple[Mask, Sequence[Array]]:
-    """Whose numbers are all allowed, (k,), and arrays, (k, ...), with 0 for the other clients."""
+    """The clients whose numbers are all allowed, (k,), and arrays with 0 for the others."""
     usable: Mask = np.all([allowed(each).reshape(len(each), -1).all(1) for each in arrays], axis=0)
     if usable.all():
         return usable, arrays

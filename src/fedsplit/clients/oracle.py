@@ -163,7 +163,7 @@ class Clients:
         )
 
     def asynchronously(self) -> Posting:
-        """The same clients, asked one by one in real time."""
+        """These clients, asked one by one in real time."""
         raise InputError(
             "these clients are asked together, and cannot be asked asynchronously in real time: "
             "pass asynchronous=Latency(...) for simulated time"

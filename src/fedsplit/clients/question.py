@@ -30,7 +30,7 @@ class Summary(NamedTuple):
     Attributes
     ----------
     mean : (d,) array
-        Of the first part, over the clients.
+        The mean of the first part over the clients.
     moved : float
         √Σ_j‖·‖² of the first part less the point that the client was asked about.
     error, margin : float

@@ -41,7 +41,7 @@ class StackedClients(Clients):
         self._everyone: Mask = np.ones(self.m, dtype=bool)
 
     def with_ridge(self, ridge: Array) -> StackedClients:
-        """The same data with another ridge, (d,); nothing is copied."""
+        """Clients with these data and another ridge, (d,); nothing is copied."""
         other = copy(self)  # whatever else it has is of the data alone
         other._blocks = [(at, Costs(costs.terms, ridge)) for at, costs in self._blocks]
         other._single = {}

@@ -14,9 +14,9 @@ from fedsplit.arrays import Array
 from fedsplit.clients.rounding import rounded_up
 
 GRID = 2.0**-44
-"""Of the most that a sum could be. It is 2^9 roundings of float64, and more than the part of a
-column of length 1 that counts as being in the span of others. Coefficients move by 1e-11 standard
-errors on RAND, and by 4e-10 with 500,000 rows and correlations of 0.995."""
+"""The grid, relative to the most that a sum could be. It is 2^9 roundings of float64, and more than
+the part of a column of length 1 that counts as being in the span of others. Coefficients move by
+1e-11 standard errors on RAND, and by 4e-10 with 500,000 rows and correlations of 0.995."""
 
 
 @np.errstate(invalid="ignore", divide="ignore", over="ignore")

@@ -179,7 +179,7 @@ def _finite(at: Evaluation) -> tuple[Array, Array]:
 
 
 def _inverse(at: Evaluation, diagonal: float | Array) -> Solver:
-    """That of ∇²f_j + diag(diagonal), for several systems."""
+    """The inverse of ∇²f_j + diag(diagonal), for several systems."""
     solver = at.factor(diagonal, regular=False)
     inverse: Solver = solver if at.costs.terms.large else solver.inverted()
     return inverse

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fedsplit.arrays import Array, Mask
+from fedsplit.arrays import Mask
 from fedsplit.clients.clock import Clock, Latency
 from fedsplit.clients.effects import Account, Arrival, Measurement, Pooled, Post, TraceEntry
 from fedsplit.clients.oracle import Clients, Incident, Posting, Removed, everyone
@@ -134,7 +134,7 @@ class Conversation:
             Post: self._post,
             Pooled: self._ask_pooled,
         }
-        self._point: Array | None = None  # of the last question
+        self._question: CostQuestion | None = None  # the last one
         self._measurable = 0  # how many rounds F could have been measured after
         self._meet(clients)
 
@@ -278,9 +278,9 @@ class Conversation:
         if self._callbacks and effect.state is not None:
             # every callback is called, whatever those before it return
             stop = any([callback(row, effect.state) for callback in self._callbacks])  # noqa: C419
-        return Account(
-            len(rows), row.error, row.margin, self.present, self.heard, self._point, stop
-        )
+        separated = self._question if row.margin > 0 else None
+        point = None if separated is None else separated.common_point
+        return Account(len(rows), row.error, row.margin, self.present, self.heard, point, stop)
 
     def take(self) -> list[Row]:
         """Remove and return the exchanges that are not in the trace yet."""
@@ -299,7 +299,7 @@ class Conversation:
     def _count(self, question: CostQuestion, answer: Answer, asked: int, began: float) -> None:
         """Note what an exchange has cost, in a row that knows nothing of the method yet."""
         clients = self.clients
-        self._point = question.common_point
+        self._question = question
         self.present = present = answer.present
         complete = answer.complete
         self.heard = self._everyone if complete else self.heard | present

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedsplit.arrays import Array, to_host
+from fedsplit.arrays import Array
 from fedsplit.clients.effects import Account, Kind, Measurement, TraceEntry
 from fedsplit.dialogue import BudgetSpent, Dialogue, Removal
 from fedsplit.errors import InputError
@@ -16,7 +16,6 @@ from fedsplit.loop.divergence import Divergence
 from fedsplit.loop.result import StoppedBy
 from fedsplit.loop.stopping import ProvedGap
 from fedsplit.methods.method import Method
-from fedsplit.penalties.penalty import Penalty
 
 
 class Outcome(NamedTuple):
@@ -84,7 +83,7 @@ def iterate(
             if state is None:
                 begun: Any = yield from method.start(x, m)
                 value = yield Measurement(begun.x)
-                account = yield TraceEntry("setup", with_penalty(penalty, begun.x, value))
+                account = yield TraceEntry("setup", method.penalised(value, begun.x))
                 state = begun
                 kind = "round"
             # Only a round that is complete counts: whatever breaks it off leaves ``state`` alone.
@@ -110,7 +109,7 @@ def iterate(
                 if values is None
                 else float(values.sum())
             )
-            objective = with_penalty(penalty, after.x, value)
+            objective = method.penalised(value, after.x)
             evidence = method.evidence(after)
             # With evidence x has moved, and the iterate is only a proposal, refused if F rises.
             proposed = evidence is not None and math.isfinite(residual)
@@ -158,10 +157,3 @@ def _ended(rule: ProvedGap, state: Any, stopped_by: StoppedBy) -> Outcome:
 
 def _astray(state: Any, sign: str, direction: Array | None = None) -> Outcome:
     return Outcome(state, "diverged", sign=sign, direction=direction)
-
-
-def with_penalty(penalty: Penalty | None, x: Array, value: float | None) -> float:
-    """F(x) with the penalty; nan if it was not measured."""
-    if value is None:
-        return math.nan
-    return value if penalty is None else value + penalty.value(to_host(x))

@@ -22,7 +22,7 @@ from fedsplit.dialogue import Removal, converse
 from fedsplit.errors import InputError, NoMinimiser, NotConverged, listed
 from fedsplit.loop.conversation import Callback, Conversation
 from fedsplit.loop.result import Diverged, ProblemOrigin, Result, RunState
-from fedsplit.loop.run import Outcome, iterate, with_penalty
+from fedsplit.loop.run import Outcome, iterate
 from fedsplit.loop.stopping import ProvedGap
 from fedsplit.loop.trace import Trace
 from fedsplit.methods import asynchronous_of
@@ -74,7 +74,8 @@ def solve(
     tol : float
         Stop when the proved bound on F(x) - F* is at most tol · max(|F(x)|, F(0) - F(x)), or is
         rounding; if none can be proved, when ‖z⁺ - z‖ ≤ tol · ‖z‖, where z is the variable whose
-        fixed point the method seeks. A proof costs two rounds. All proofs together cost at most six
+        fixed point the method seeks, and ‖∇F(x)‖·‖x‖ is at most a thousandth of F. A proof costs
+        two rounds. All proofs together cost at most six
         rounds or a tenth of the run, and more only if absent clients have to be asked again. Two
         rounds of a budget of 20 or more are kept for a proof at the end. 0 spends the whole budget
         and proves nothing.
@@ -245,7 +246,7 @@ def _run(
         value = conversation.ask(Measurement(x))
     except Removal:  # a client left before the first question: the others start anew from x
         value = inner = None
-    start = with_penalty(method.penalty, x, value)
+    start = method.penalised(value, x)
     conversation.trace.start = start
     dialogue = iterate(method, x, conversation.m, rule, state=inner, start=start)
     outcome = converse(dialogue, conversation)
@@ -269,8 +270,8 @@ def _result(conversation: Conversation, method: Method[Any], outcome: Outcome) -
         absent = tuple(conversation.places[~conversation.heard].tolist())
     rows = conversation.trace.rows
     if rows and conversation.clients.measured_every > 1:  # the last value is always there
-        value = with_penalty(method.penalty, state.x, conversation.ask(Measurement(state.x)))
-        rows[-1] = rows[-1]._replace(objective=value)
+        value = conversation.ask(Measurement(state.x))
+        rows[-1] = rows[-1]._replace(objective=method.penalised(value, state.x))
     return Result(
         x=to_host(state.x),
         rounds=len(conversation.trace),

@@ -270,18 +270,16 @@ class ProvedGap:
         it is near its end.
         """
         smooth = self.method.smooth_value(state)
-        penalty = self.method.penalty
-        more = 0.0 if penalty is None else penalty.value(to_host(state.x))
         if math.isfinite(self.certificate.scale):
             self._level = self.certificate.scale
         elif math.isfinite(smooth):
-            self._level = abs(smooth + more)
+            self._level = abs(self.method.penalised(smooth, state.x))
         elif math.isnan(self._level) and account.rounds >= 30 and near and account.present.all():
             question = Value(to_host(state.x))
             answer: Answer = yield (Pooled(question) if self.pooled else question)
             self._spent += 1
             if answer.present.all():
-                self._level = abs(float(answer.rows.sum()) + more)
+                self._level = abs(self.method.penalised(float(answer.rows.sum()), state.x))
         return self._level
 
     def _prove(self, state: Any) -> Dialogue[None]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
-from typing import Any, get_type_hints
+from typing import Any
 
 from fedsplit.errors import InputError
 from fedsplit.local.gradient import GradientProx
@@ -22,7 +21,7 @@ from fedsplit.methods.gd import GD
 from fedsplit.methods.giant import GIANT
 from fedsplit.methods.information import FedSplitInformation, Newton
 from fedsplit.methods.lbfgs import LBFGS
-from fedsplit.methods.method import Method
+from fedsplit.methods.method import Method, settings_of
 from fedsplit.methods.quasi_newton import QuasiNewton
 from fedsplit.methods.scaffnew import Scaffnew
 from fedsplit.methods.scaffold import SCAFFOLD
@@ -48,24 +47,16 @@ METHODS: dict[str, type[Method[Any]]] = {
 """All methods by the names that users write; a new method is one more line."""
 
 
-def settings_of(name: str) -> dict[str, Callable[[str], object]]:
+def readers_of(name: str) -> dict[str, Callable[[str], object]]:
     """By name, how each setting that may follow a method's name is read.
 
     They are the fields of the method that are numbers; a method with local solvers also takes
     ``steps`` and ``start`` of a ``GradientProx``.
     """
-    kind: Any = METHODS[name]
-    readers: dict[str, Callable[[str], object]] = {}
-    types = get_type_hints(kind)
-    for field in fields(kind):
-        if not field.init:
-            continue
-        for number in (float, int):
-            if types[field.name] in (number, number | None):
-                readers[field.name] = number
-    if "prox" in types:
-        readers |= {"steps": int, "start": str}
-    return readers
+    types: dict[str, Callable[[str], object]] = {"float": float, "int": int}
+    settings = settings_of(METHODS[name])
+    readers = {each: types[word] for each, (word, _) in settings.items() if word in types}
+    return readers | ({"steps": int, "start": str} if "prox" in settings else {})
 
 
 def parse(text: str) -> Method[Any]:
@@ -76,7 +67,7 @@ def parse(text: str) -> Method[Any]:
     name, _, rest = text.partition(":")
     if name not in METHODS:
         raise InputError(f"method {name!r} is not known: use one of {', '.join(METHODS)}")
-    readers = settings_of(name)
+    readers = readers_of(name)
     settings: dict[str, object] = {}
     for part in filter(None, rest.split(",")):
         key, _, value = part.partition("=")

@@ -7,15 +7,13 @@ from typing import NamedTuple
 
 from fedsplit.arrays import Array, namespace
 from fedsplit.clients.question import Answer
-from fedsplit.clients.questions import Prox
 from fedsplit.dialogue import Dialogue
-from fedsplit.local.newton import ExactProx
 from fedsplit.local.solver import ProxSolver
 from fedsplit.methods.method import (
     StepMethod,
     average,
     choose_step,
-    start_point,
+    prox_question,
     subgradient_of_average,
 )
 from fedsplit.penalties.penalty import Penalty, prox_or_same
@@ -66,9 +64,7 @@ class ADMM(StepMethod[ADMMState]):
 
     def update(self, state: ADMMState) -> Dialogue[ADMMState]:
         x, u, s = state
-        solver = self.prox or ExactProx()
-        v = x - u
-        answer: Answer = yield Prox(v, s, start_point(solver, x, x + u, v), solver)
+        answer: Answer = yield prox_question(self.prox, x - u, s, x, x + u)
         x_local = answer.rows_or(x)
         x = average(x_local + u, s, self.penalty)
         return ADMMState(x, u + x_local - x, s)

@@ -12,7 +12,7 @@ from fedsplit.clients.effects import Arrival, Post
 from fedsplit.clients.local_models import LocalModel
 from fedsplit.clients.questions import ProofScalars
 from fedsplit.dialogue import Dialogue
-from fedsplit.methods.information import Arrivals, FedSplitInformation, InformationState, Models
+from fedsplit.methods.information import Arrivals, FedSplitInformation, InformationState
 from fedsplit.methods.method import Evidence
 
 
@@ -91,7 +91,7 @@ class AsynchronousInformation(FedSplitInformation):
         return (yield from super().update(begun))
 
     def _useful(self, state: InformationState, arrivals: Arrivals) -> Mask:
-        """Whose answer about x would bring it forward, (m,).
+        """The clients whose answer about x would bring it forward, (m,).
 
         Clients are skipped whose model is exact (quadratics), who have answered at this x already,
         and whose model is better than the worst by far: one that takes up a question of little use
@@ -102,8 +102,8 @@ class AsynchronousInformation(FedSplitInformation):
         heard = models.heard
         if 2 * heard.sum() <= len(heard):
             return ~heard
-        known = heard & ((models.norm == 0.0) | self._asked_here(state.x, arrivals))
-        t, size = away(state.x, models)
+        known = heard & ((state.norm == 0.0) | self._asked_here(state.x, arrivals))
+        t, size = away(state, state.x)
         # off by this in the norm of B_j⁻¹, to second order; c_j is taken for the same if not known
         error = np.where(heard, size * np.where(np.isfinite(t), t, size), np.inf)
         new: Mask = ~known & (error >= self.share * error[heard].max())
@@ -114,10 +114,9 @@ class AsynchronousInformation(FedSplitInformation):
         assert state.arrivals is not None
         present, parts = arrival.answer.present, arrival.answer.parts
         rows = present[:, None]
-        models = state.models.updated(arrival.answer)
-        latest = np.where(present, parts["values"][:, 0], state.latest)
+        after = state.updated(arrival.answer)
         before = state.arrivals
-        x, slope = self.minimiser(models, state.x)
+        x, slope = after.models.minimiser(state.x, self.penalty)
         step = x - state.x
         arrivals = Arrivals(
             at=np.where(rows, cast(LocalModel, arrival.question).x, before.at),
@@ -125,12 +124,12 @@ class AsynchronousInformation(FedSplitInformation):
             floor=np.where(present, parts["floor"], before.floor),
             ell=np.where(present, parts["ell"], before.ell),
             start=before.start,
-            first=np.where(present & (before.answers == 0), latest, before.first),
+            first=np.where(present & (before.answers == 0), after.latest, before.first),
             answers=before.answers + present,
             idle=arrival.idle,
-            gain=0.5 * float(step @ models.hessian() @ step),
+            gain=0.5 * float(step @ after.models.hessian() @ step),
         )
-        after = state._replace(models=models, latest=latest, arrivals=arrivals)
+        after = after._replace(arrivals=arrivals)
         if self._is_astray(after, arrivals):
             return after, True  # x stays where it was
         evidence = self._evidence(x, after, arrivals)
@@ -160,7 +159,7 @@ class AsynchronousInformation(FedSplitInformation):
     def _evidence(self, x: Array, state: InformationState, arrivals: Arrivals) -> Evidence | None:
         """What models of any age prove at x; None while one is unknown or too far from there."""
         models = state.models
-        t, size = away(x, models)
+        t, size = away(state, x)
         if not (models.heard.all() and (t <= self.farthest).all()):
             return None
         # (e^t - 1)/t - 1, and e^(t/2) from the norm of B_j to that of e^(-t)B_j
@@ -169,12 +168,12 @@ class AsynchronousInformation(FedSplitInformation):
         # On the way from where f_j and its slope are known, the Hessian is at least e^(-s_j)B_j: a
         # tangent alone may be far below f_j, even for a quadratic, which this has exactly.
         way = x - arrivals.at
-        s = np.maximum(t, away(arrivals.at, models)[0])
+        s = np.maximum(t, away(state, arrivals.at)[0])
         curved = 0.5 * np.exp(-s) * dots(way, matvec(models.B, way))
         known = {
             "value": state.latest + dots(arrivals.slope, way) + curved,
             "ell": arrivals.ell,
-            "norm": models.norm,
+            "norm": state.norm,
             "floor": arrivals.floor,
         }
         return Evidence(models.gradients(x), t, packed(models.B), ProofScalars.of(known), drift)
@@ -203,12 +202,13 @@ class AsynchronousInformation(FedSplitInformation):
         return after.arrivals.gain
 
 
-def away(x: Array, models: Models) -> tuple[Array, Array]:
+def away(state: InformationState, x: Array) -> tuple[Array, Array]:
     """t_j = c_j‖x - p_j‖, and ‖x - p_j‖ in the norm of B_j, each (m,); x is (d,) or (m, d)."""
+    models = state.models
     way = x - models.p
     length = norms(way)
     # of a client that was not heard, c_j is not known
-    norm = np.where(models.heard, models.norm, np.inf)
+    norm = np.where(models.heard, state.norm, np.inf)
     steady = (length == 0.0) | (norm == 0.0)
     t = np.where(steady, 0.0, norm * np.where(steady, 1.0, length))
     return t, np.sqrt(np.maximum(dots(way, matvec(models.B, way)), 0.0))

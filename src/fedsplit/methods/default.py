@@ -15,7 +15,7 @@ MOST_COORDINATES = 500
 """Above this, a client's few Newton steps take longer than a vector method's whole run."""
 
 MOST_ENTRIES = 2e7
-"""Of all clients' Hessians together, m·d²: what the server holds and adds up in every round."""
+"""The most entries of all clients' Hessians, m·d²: the server adds them up in every round."""
 
 
 def default_method(

@@ -7,11 +7,9 @@ from typing import NamedTuple
 
 from fedsplit.arrays import Array, column_means, zero_rows
 from fedsplit.clients.question import Answer
-from fedsplit.clients.questions import Prox
 from fedsplit.dialogue import Dialogue
-from fedsplit.local.newton import ExactProx
 from fedsplit.local.solver import ProxSolver
-from fedsplit.methods.method import StepMethod, choose_step, start_point
+from fedsplit.methods.method import StepMethod, choose_step, prox_question
 from fedsplit.theory import fedsplit_step
 
 
@@ -60,10 +58,8 @@ class FedDyn(StepMethod[FedDynState]):
 
     def update(self, state: FedDynState) -> Dialogue[FedDynState]:
         x, g, s = state
-        solver = self.prox or ExactProx()
-        v = x + s * g
         # FedDyn has no z_j: a solver that would start at the iterate starts at x.
-        answer: Answer = yield Prox(v, s, start_point(solver, x, x, v), solver)
+        answer: Answer = yield prox_question(self.prox, x + s * g, s, x, x)
         theta = answer.rows_or(x)
         g = g - (theta - x) / s
         return FedDynState(column_means(theta - s * g), g, s)

@@ -97,10 +97,8 @@ class FedSplit(StepMethod[FedSplitState]):
         answer: Answer = yield Reflection(x, z, s, prox or self.prox or ExactProx())
         z = answer.rows_or(z)
         known = answer.summary
-        if known is None:
-            return FedSplitState(
-                average(z, s, self.penalty), z, s, prox, notes
-            )  # 2. global average
+        if known is None:  # 2. global average
+            return FedSplitState(average(z, s, self.penalty), z, s, prox, notes)
         x = prox_or_same(self.penalty, known.mean, s / z.shape[0])
         return FedSplitState(x, z, s, prox, notes, known.moved)
 

@@ -82,7 +82,7 @@ class GIANT(StepMethod[GiantState]):
 def _search(x: Array, p: Array, usual: float) -> Dialogue[float]:
     """The t of ``TRIAL_STEPS`` with the least F(x + tp), or 0 if that is not below F(x).
 
-    Of those equal to rounding it is the one nearest to ``usual``.
+    Where several are equal to rounding, it is the one nearest to ``usual``.
     """
     answer: Answer = yield Line(x, p, np.array(TRIAL_STEPS))
     F = total("GIANT", answer)

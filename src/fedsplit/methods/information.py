@@ -15,99 +15,10 @@ from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import ProofScalars
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
-from fedsplit.methods.method import EPS, Evidence, Method
-from fedsplit.methods.server_step import semidefinite_solve, server_step
-from fedsplit.methods.sums import Gathered, require_complete
+from fedsplit.methods.method import EPS, Evidence, Method, check_settings
+from fedsplit.methods.server_step import Expansions, semidefinite_solve, server_step
+from fedsplit.methods.sums import answers, require_complete
 from fedsplit.penalties.penalty import Penalty
-
-
-class Models(NamedTuple):
-    """The second-order expansion of every f_j at its own p_j.
-
-    f_j(x) ≈ f_j(p_j) + ⟨y_j, x - p_j⟩ + ½(x - p_j)ᵀB_j(x - p_j).
-
-    Attributes
-    ----------
-    p, y : (m, d) arrays
-        The points, and ∇f_j there.
-    B : (m, d, d) array
-        ∇²f_j there.
-    heard : (m,) mask
-        Who has answered; the others are taken for the mean of these.
-    norm : (m,) array
-        How fast ∇²f_j can change, as in ``ProofScalars``; 0 of a quadratic.
-    """
-
-    p: Array
-    y: Array
-    B: Array
-    heard: Mask
-    norm: Array
-
-    @classmethod
-    def none(cls, x: Array, m: int) -> Models:
-        """Those of m clients that nobody has heard of; x is where they are asked first."""
-        d = len(x)
-        p = np.tile(x, (m, 1))
-        B = np.zeros((m, d, d))
-        return cls(p, np.zeros((m, d)), B, np.zeros(m, dtype=bool), np.full(m, np.nan))
-
-    def updated(self, answer: Answer) -> Models:
-        """The models after an answer; those of absent clients stay."""
-        present = answer.present
-        parts = answer.parts
-        B = self.B
-        if "hessian" in parts:  # else all costs are quadratics, whose Hessians were sent before
-            B = unpacked(parts["hessian"])
-            B[~present] = self.B[~present]
-        own = present[:, None]
-        return Models(
-            np.where(own, parts["point"], self.p),
-            np.where(own, parts["gradient"], self.y),
-            B,
-            self.heard | present,
-            np.where(present, parts["norm"], self.norm),
-        )
-
-    def of(self, kept: Mask) -> Models:
-        """Those of some clients, (m,)."""
-        p, y, B, heard, norm = self
-        return Models(p[kept], y[kept], B[kept], heard[kept], norm[kept])
-
-    def gradients(self, x: Array) -> Array:
-        """The gradients of the models at x, (m, d); 0 of clients that were not heard."""
-        return np.where(self.heard[:, None], self.y + matvec(self.B, x - self.p), 0.0)
-
-    def squared_distances(self, x: Array, ahead: Array, of: Mask) -> tuple[float, float]:
-        """Of ``ahead`` from the points of these clients, and from x: Σ_j over the norms of B_j."""
-        left = (ahead - self.p)[of]
-        way = np.broadcast_to(ahead - x, left.shape)
-        B = self.B[of]
-        return float(dots(left, matvec(B, left)).sum()), float(dots(way, matvec(B, way)).sum())
-
-    def are_at(self, x: Array) -> bool:
-        """Whether all of them are about x, so that they have the gradient of F there."""
-        return bool(self.heard.all() and (self.p == x).all())
-
-    @property
-    def constant(self) -> bool:
-        """Whether all costs are quadratics, so that B_j is the Hessian of f_j everywhere."""
-        return bool((self.norm == 0.0).all())
-
-    @property
-    def _per_heard(self) -> float:
-        """The factor by which a sum over those heard becomes one over all."""
-        return len(self.heard) / max(1, int(self.heard.sum()))
-
-    def gradient(self, x: Array) -> Array:
-        """The gradient of the models' sum at x, (d,), as if everyone had been heard."""
-        total: Array = self.gradients(x).sum(axis=0) * self._per_heard
-        return total
-
-    def hessian(self) -> Array:
-        """Σ_j B_j, (d, d), as if everyone had been heard."""
-        total: Array = self.B.sum(axis=0) * self._per_heard
-        return total
 
 
 class Arrivals(NamedTuple):
@@ -150,10 +61,12 @@ class InformationState(NamedTuple):
     x : (d,) array
         The best point at which everyone was asked.
     subgradient : (d,) array
-        Of the penalty at x; 0 without one.
+        A subgradient of the penalty at x; 0 without one.
     ahead, slope : (d,) arrays
         The next point, and a subgradient of the penalty there.
-    models : Models
+    models : Expansions
+    norm : (m,) array
+        How fast ∇²f_j can change, as in ``ProofScalars``: 0 for a quadratic, nan while unknown.
     reach : float
         How far clients may go from x in the next answer; 0 if all of them stay there.
     still : bool
@@ -163,24 +76,46 @@ class InformationState(NamedTuple):
         who has not been heard.
     evidence : Evidence or None
         At x; None unless everyone answered.
-    gathered : Gathered or None
-        The answers so far to the question that is asked again, if the method waits.
     arrivals : Arrivals or None
-        Of an asynchronous run, in which x = ahead is the minimiser of the newest models.
+        Only in an asynchronous run, where x = ahead is the minimiser of the newest models.
     """
 
     x: Array
     subgradient: Array
     ahead: Array
     slope: Array
-    models: Models
+    models: Expansions
+    norm: Array
     reach: float
     still: bool
     origin: Array
     latest: Array
     evidence: Evidence | None = None
-    gathered: Gathered | None = None
     arrivals: Arrivals | None = None
+
+    @property
+    def constant(self) -> bool:
+        """Whether all costs are quadratics, so that B_j is the Hessian of f_j everywhere."""
+        return bool((self.norm == 0.0).all())
+
+    def updated(self, answer: Answer) -> InformationState:
+        """With the models of an answer; those of absent clients stay."""
+        present, parts = answer.present, answer.parts
+        B = self.models.B
+        if "hessian" in parts:  # else all costs are quadratics, whose Hessians were sent before
+            B = unpacked(parts["hessian"])
+            B[~present] = self.models.B[~present]
+        own = present[:, None]
+        return self._replace(
+            models=Expansions(
+                np.where(own, parts["point"], self.models.p),
+                np.where(own, parts["gradient"], self.models.y),
+                B,
+                self.models.heard | present,
+            ),
+            norm=np.where(present, parts["norm"], self.norm),
+            latest=np.where(present, parts["values"][:, 0], self.latest),
+        )
 
 
 @dataclass(frozen=True)
@@ -226,8 +161,8 @@ class FedSplitInformation(Method[InformationState]):
         four gigabytes.
     wait : bool
         Whether a step waits until every client has answered, where only some are asked at a time:
-        the same question is then asked again. So F is known at every step, one that raises it is
-        refused, and each proves its x. Otherwise every answer moves x.
+        the question is then asked again, in the same round. So F is known at every step, one that
+        raises it is refused, and each proves its x. Otherwise every answer moves x.
     """
 
     penalty: Penalty | None = None
@@ -241,6 +176,9 @@ class FedSplitInformation(Method[InformationState]):
     device = "sums"
     state_type = InformationState
     may_be_zero = ("first_reach", "reach")
+
+    def __post_init__(self) -> None:
+        check_settings(self)
 
     def described(self) -> str:
         return "FedSplit with information: every client sends its Hessian"
@@ -262,7 +200,8 @@ class FedSplitInformation(Method[InformationState]):
             slope,
             x0,
             slope,
-            Models.none(x0, m),
+            Expansions.none(x0, m),
+            np.full(m, np.nan),
             self.first_reach,
             self.first_reach == 0.0,
             np.full(m, np.nan),
@@ -270,24 +209,19 @@ class FedSplitInformation(Method[InformationState]):
         )
 
     def update(self, state: InformationState) -> Dialogue[InformationState]:
-        answer: Answer = yield self.question(state)
-        if self.wait:
-            gathered = Gathered.joined(state.gathered, answer)
-            if not gathered.ready:
-                return state._replace(gathered=gathered)
-            answer = gathered.answer
-        return self.after(state._replace(gathered=None), answer)
+        answer = yield from answers(self.question(state), self.wait)
+        return self.after(state, answer)
 
     def question(self, state: InformationState) -> LocalModel:
         """What all clients are asked in a round."""
         x = state.ahead
         models = state.models
         before = None if np.array_equal(state.x, x) else state.x
-        if models.constant or state.still or state.reach == 0.0:  # the Hessian is then that at x
-            return LocalModel(x, None, None, 0.0, before, hessian=not models.constant)
+        if state.constant or state.still:  # the Hessian is then that at x
+            return LocalModel(x, None, None, 0.0, before, hessian=not state.constant)
         # Where clients state no concordance, a model about p_j proves nothing at x. A server that
         # waits for nobody does not ask for more: x has moved on when the answer comes.
-        both = state.arrivals is None and bool(np.isinf(models.norm).any())
+        both = state.arrivals is None and bool(np.isinf(state.norm).any())
         if not models.heard.any():
             return LocalModel(x, None, None, state.reach, before, both)
         mean = models.hessian() / len(models.heard)
@@ -297,7 +231,8 @@ class FedSplitInformation(Method[InformationState]):
     def after(self, state: InformationState, answer: Answer) -> InformationState:
         """The state after an answer to ``question``."""
         x = state.ahead
-        models = state.models.updated(answer)
+        after = state.updated(answer)
+        models = after.models
         # The question compares x with the point before it. In the first round that is 0, but for a
         # run that went astray asynchronously: there it is the start, and F(0) stays unknown.
         known = answer.present & (not state.x.any())
@@ -309,31 +244,32 @@ class FedSplitInformation(Method[InformationState]):
         rounding = 16.0 * EPS * np.abs(answer.parts["values"][answer.present, -1]).sum()
         if comparable and not F[0] <= F[-1] + rounding:
             return self._refused(state._replace(origin=origin), F)
-        ahead, slope = self.minimiser(models, x)
+        ahead, slope = models.minimiser(x, self.penalty)
         reach = min(self.reach, state.reach / self.shorter)
         if (models.p[answer.present] != x).any():
-            left, way = models.squared_distances(x, ahead, answer.present)
+            left, way = _squared_distances(models, x, ahead, answer.present)
             if left >= way and left > 0:  # both are 0 where no cost is curved
                 ahead, slope = self._between(models, x, answer, way / (left + way))
                 reach = 0.0
         # If the minimiser is x itself, this is a subgradient there, perhaps the first one known.
         here = slope if np.array_equal(ahead, x) else state.slope
-        latest = np.where(answer.present, answer.parts["values"][:, 0], state.latest)
-        evidence = evidence_of(answer, models, origin)
         # Quadratics stay at x in any metric, and so does who stayed in the pooled one.
-        settled = state.models.heard.all() or models.constant
+        settled = state.models.heard.all() or after.constant
         if settled and not state.still and models.are_at(x):
             reach = 0.0  # no metric is needed any more
-        return InformationState(
-            x, here, ahead, slope, models, reach, reach == 0.0, origin, latest, evidence
+        return after._replace(
+            x=x,
+            subgradient=here,
+            ahead=ahead,
+            slope=slope,
+            reach=reach,
+            still=reach == 0.0,
+            origin=origin,
+            evidence=evidence_of(answer, models, origin),
         )
 
-    def minimiser(self, models: Models, x: Array) -> tuple[Array, Array]:
-        """The minimiser of all models with the penalty, and a subgradient of the penalty there."""
-        return server_step(x, models.gradient(x), models.hessian(), self.penalty)
-
     def _between(
-        self, models: Models, x: Array, answer: Answer, share: float
+        self, models: Expansions, x: Array, answer: Answer, share: float
     ) -> tuple[Array, Array]:
         """The minimiser of this share of the models, and of the rest of others, about x.
 
@@ -361,13 +297,18 @@ class FedSplitInformation(Method[InformationState]):
 
     def resume(self, state: InformationState) -> InformationState:
         """The state to continue from under this method's penalty; no client is asked."""
-        ahead, slope = self.minimiser(state.models, state.x)
-        return state._replace(ahead=ahead, slope=slope, evidence=None, gathered=None)
+        ahead, slope = state.models.minimiser(state.x, self.penalty)
+        return state._replace(ahead=ahead, slope=slope, evidence=None)
 
     def without(self, state: InformationState, kept: Mask) -> InformationState | None:
-        models = state.models.of(kept)
-        origin, latest = state.origin[kept], state.latest[kept]
-        return self.resume(state._replace(models=models, origin=origin, latest=latest))
+        return self.resume(
+            state._replace(
+                models=state.models.of(kept),
+                norm=state.norm[kept],
+                origin=state.origin[kept],
+                latest=state.latest[kept],
+            )
+        )
 
     def _along(self, state: InformationState, answer: Answer) -> Array:
         """F + g at the points of the way from x to the point asked, (len(WAY),)."""
@@ -441,16 +382,24 @@ class Newton(FedSplitInformation):
 
     def after(self, state: InformationState, answer: Answer) -> InformationState:
         require_complete("Newton", answer)
-        return super().after(state, answer)._replace(still=True)
+        return super().after(state, answer)
 
 
-def evidence_of(answer: Answer, models: Models, origin: Array) -> Evidence | None:
+def _squared_distances(models: Expansions, x: Array, ahead: Array, of: Mask) -> tuple[float, float]:
+    """From the points of these clients to ``ahead``, and from x: Σ_j over the norms of B_j."""
+    left = (ahead - models.p)[of]
+    way = np.broadcast_to(ahead - x, left.shape)
+    B = models.B[of]
+    return float(dots(left, matvec(B, left)).sum()), float(dots(way, matvec(B, way)).sum())
+
+
+def evidence_of(answer: Answer, models: Expansions, origin: Array) -> Evidence | None:
     """What the answer proves at the x of the question; None unless everyone answered.
 
     Parameters
     ----------
     answer : Answer
-    models : Models
+    models : Expansions
         After this answer.
     origin : (m,) array
         f_j(0).

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.dialogue import Dialogue
-from fedsplit.methods.method import EPS, Method
+from fedsplit.methods.method import EPS, Method, check_settings
 from fedsplit.methods.server_step import proximal_gradient
 from fedsplit.methods.sums import evaluated
 from fedsplit.penalties.penalty import Penalty, inside
@@ -155,6 +155,9 @@ class LBFGS(Method[LBFGSState]):
     unanimous = True
     device = "sums"
     state_type = LBFGSState
+
+    def __post_init__(self) -> None:
+        check_settings(self)
 
     def described(self) -> str:
         return f"L-BFGS with a memory of {self.memory}: clients send values and gradients"

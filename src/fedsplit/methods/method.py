@@ -11,14 +11,15 @@ from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, Self, 
 
 import numpy as np
 
-from fedsplit.arrays import Array, Mask, column_means, length, namespace, unpacked
+from fedsplit.arrays import Array, Mask, column_means, length, namespace, to_host, unpacked
 from fedsplit.checks import count, instance, number
 from fedsplit.clients.question import Answer, CostQuestion
-from fedsplit.clients.questions import Curvature, ProofScalars
+from fedsplit.clients.questions import Curvature, ProofScalars, Prox
 from fedsplit.clients.stochastic import BatchCurvature
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
 from fedsplit.local.gradient import GradientProx
+from fedsplit.local.newton import ExactProx
 from fedsplit.local.solver import ProxSolver
 from fedsplit.penalties.penalty import Penalty, check_penalty, prox_or_same
 
@@ -82,8 +83,7 @@ class Method(ABC, Generic[S]):
 
     A method of one's own is a frozen dataclass that derives from this class and has these two. A
     state is a NamedTuple of arrays and numbers with the server's point ``x``, (d,). Everything else
-    that the loop asks of a method is declared here, with a default. Settings are checked by their
-    types: a float or int has to be positive, unless ``may_be_zero`` names it.
+    that the loop asks of a method is declared here, with a default.
 
     Attributes
     ----------
@@ -101,6 +101,8 @@ class Method(ABC, Generic[S]):
         stays there; sums over all clients are all that it needs; or answers go to the host.
     state_type : type
         The type of its states, to recognise those of another method.
+    may_be_zero : tuple of str
+        The settings that ``check_settings`` allows to be 0.
     """
 
     settles: ClassVar[bool] = True
@@ -110,23 +112,6 @@ class Method(ABC, Generic[S]):
     device: ClassVar[Literal["arrays", "sums", "host"]] = "host"
     state_type: ClassVar[type] = object
     may_be_zero: ClassVar[tuple[str, ...]] = ()
-
-    def __post_init__(self) -> None:
-        for field in fields(self) if is_dataclass(self) else ():
-            name = f"{type(self).__name__}: {field.name}"
-            value = getattr(self, field.name)
-            kind, _, optional = str(field.type).partition(" | ")
-            zero = field.name in self.may_be_zero
-            if optional and value is None:
-                continue
-            if kind == "float":
-                number(name, value, strict=not zero)
-            elif kind == "int":
-                count(name, value, least=0 if zero else 1)
-            elif field.name == "prox":
-                instance("prox", value, "a ProxSolver", "solve")
-            elif field.name == "penalty":
-                check_penalty(value)
 
     @abstractmethod
     def start(self, x0: Array, m: int) -> Dialogue[S]:
@@ -148,6 +133,12 @@ class Method(ABC, Generic[S]):
     def penalty(self) -> Penalty | None:
         """The convex g of F + g. A method that takes one has it as a field of this name."""
         return None
+
+    def penalised(self, value: float | None, x: Array) -> float:
+        """F(x) with the penalty, where ``value`` is Σ_j f_j(x); nan if that was not measured."""
+        if value is None:
+            return math.nan
+        return value if self.penalty is None else value + self.penalty.value(to_host(x))
 
     @property
     def drawn(self) -> float:
@@ -206,7 +197,7 @@ class Method(ABC, Generic[S]):
         return estimated_gap(move, self.step_of(state))
 
     def current(self, state: S, present: Mask) -> Mask:
-        """Whose last answers are about x, (m,), of those who have just answered."""
+        """The clients whose last answer is about x, (m,), given who has just answered."""
         return present
 
     def without(self, state: S, kept: Mask) -> S | None:
@@ -227,8 +218,42 @@ class Method(ABC, Generic[S]):
         return replace(self, penalty=penalty)  # type: ignore[type-var]  # a dataclass, as it says
 
 
+def settings_of(kind: Any) -> dict[str, tuple[str, bool]]:
+    """By name, the type of every setting of a method in words, and whether it may be None."""
+    if not is_dataclass(kind):
+        return {}
+    found = {}
+    for each in fields(kind):
+        words = each.type.__name__ if isinstance(each.type, type) else str(each.type)
+        word, _, none = words.partition(" | ")
+        if each.init:
+            found[each.name] = word, bool(none)
+    return found
+
+
+def check_settings(method: Method[Any]) -> None:
+    """Raise InputError unless each setting is what its type says; numbers have to be positive."""
+    for name, (kind, optional) in settings_of(type(method)).items():
+        label = f"{type(method).__name__}: {name}"
+        value = getattr(method, name)
+        zero = name in method.may_be_zero
+        if optional and value is None:
+            continue
+        if kind == "float":
+            number(label, value, strict=not zero)
+        elif kind == "int":
+            count(label, value, least=0 if zero else 1)
+        elif name == "prox":
+            instance("prox", value, "a ProxSolver", "solve")
+        elif name == "penalty":
+            check_penalty(value)
+
+
 class StepMethod(Method[T]):
-    """A method with a step s in its state."""
+    """A method with a step s in its state, whose settings are checked."""
+
+    def __post_init__(self) -> None:
+        check_settings(self)
 
     def step_of(self, state: T) -> float:
         return state.s
@@ -255,9 +280,11 @@ def subgradient_of_average(x: Array, z: Array, s: float | Array) -> Array:
     return slope
 
 
-def start_point(solver: ProxSolver, x: Array, z: Array, v: Array) -> Array | None:
-    """Where a local solver starts: at x, at z_j, or at v_j, which is None in a question."""
-    return {"broadcast": x, "iterate": z, "argument": None}[solver.start]
+def prox_question(solver: ProxSolver | None, v: Array, s: float, x: Array, z: Array) -> Prox:
+    """The question for prox_{s f_j}(v_j), whose solver starts at x, z_j or v_j, as it states."""
+    solver = solver or ExactProx()
+    start = {"broadcast": x, "iterate": z, "argument": None}[solver.start]
+    return Prox(v, s, start, solver)
 
 
 def with_papers_step(solver: ProxSolver | None, x0: Array) -> Dialogue[ProxSolver | None]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedsplit.arrays import Array, Mask, dots, length, matvec, norms
 from fedsplit.clients.question import Answer
@@ -14,56 +15,12 @@ from fedsplit.clients.trials import TINY, Overview, Trials
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
 from fedsplit.methods.lbfgs import LBFGS, Pairs
-from fedsplit.methods.method import EPS, Method
-from fedsplit.methods.server_step import semidefinite_solve, server_step
-from fedsplit.methods.sums import Gathered
+from fedsplit.methods.method import EPS, Method, check_settings
+from fedsplit.methods.server_step import Expansions, semidefinite_solve, server_step
+from fedsplit.methods.sums import answers
 from fedsplit.penalties.penalty import Penalty, inside
 
 BETTER = "the run starts at 0, where the objective is less than at the x0 that was passed"
-
-
-class Learnt(NamedTuple):
-    """A quadratic model of every client's cost, whose curvature is learnt.
-
-    Attributes
-    ----------
-    point, gradient : (m, d) arrays
-        Where client j last answered, and ∇f_j there.
-    value : (m,) array
-        f_j there.
-    B : (m, d, d) array
-        What is learnt of ∇²f_j.
-    heard : (m,) mask
-        Who has answered yet; the others are taken for the mean of these.
-    """
-
-    point: Array
-    gradient: Array
-    value: Array
-    B: Array
-    heard: Mask
-
-    def gradients(self, x: Array) -> Array:
-        """Those of the models at x, (m, d); 0 of clients that were not heard."""
-        if (self.point == x).all():
-            return self.gradient
-        return np.where(self.heard[:, None], self.gradient + matvec(self.B, x - self.point), 0.0)
-
-    @property
-    def per_heard(self) -> float:
-        """The factor by which a sum over those heard becomes one over all."""
-        return len(self.heard) / max(1, int(self.heard.sum()))
-
-    def hessian(self) -> Array:
-        """Σ_j B_j, (d, d), as if everyone had been heard."""
-        B = self.B if self.heard.all() else self.B[self.heard]
-        total: Array = self.per_heard * B.sum(axis=0)
-        return total
-
-    def of(self, kept: Mask) -> Learnt:
-        """Those of some clients, (m,)."""
-        point, gradient, value, B, heard = self
-        return Learnt(point[kept], gradient[kept], value[kept], B[kept], heard[kept])
 
 
 class QuasiNewtonState(NamedTuple):
@@ -77,7 +34,10 @@ class QuasiNewtonState(NamedTuple):
         F(x) with the penalty; inf where it is not known, as some clients have not answered at x.
     slope : (d,) array
         A subgradient of the penalty at x; nan where none is known.
-    models : Learnt
+    models : Expansions
+        Models of the clients' costs, about where each last answered; their B_j are learnt.
+    value : (m,) array
+        f_j there.
     H : (d, d) array
         Σ_j B_j.
     pairs : Pairs
@@ -87,11 +47,10 @@ class QuasiNewtonState(NamedTuple):
     longest : (3,) array
         How long each of them may be.
     ahead : (d,) array
-        A subgradient of the penalty after the first of them; nan where none is known.
+        A subgradient of the penalty after the first of them, before it was cut to its longest; nan
+        where none is known.
     gain : float
         By how much F falls with the minimisation of the models: about F(x) - F*.
-    prediction : (m, d) array
-        What the models have for the gradients after the first move, less their mean.
     unit : (d,) array
         The first B_j are multiples of diag(unit), and lengths are in its norm.
     least : (m,) array
@@ -110,14 +69,14 @@ class QuasiNewtonState(NamedTuple):
     x: Array
     F: float
     slope: Array
-    models: Learnt
+    models: Expansions
+    value: Array
     H: Array
     pairs: Pairs
     trials: Array
     longest: Array
     ahead: Array
     gain: float
-    prediction: Array
     unit: Array
     least: Array
     reference: Array
@@ -126,6 +85,44 @@ class QuasiNewtonState(NamedTuple):
     number: int
     due: int
     notes: tuple[str, ...]
+
+
+class Tried(NamedTuple):
+    """The answers at k trial points, and what they show.
+
+    Attributes
+    ----------
+    answer : Answer
+    kinds, moves : (k,) array of int and (k, d) array
+        Which of the three moves were tried, and these.
+    f, g : (m, k) and (m, k, d) arrays
+        Values and gradients after them; 0 for absent clients.
+    w, q, noise : (m, d), (m, d) and (m,) arrays
+        The clients' own steps, 0 if they are not to be used, their Hessians times these, and the
+        rounding of changes of gradients.
+    near, passed : (k,) masks
+        Where the curvature is still that of x, and where F falls enough.
+    best, F : int and float
+        The best trial, and F at the next x; inf where it is not known.
+    """
+
+    answer: Answer
+    kinds: NDArray[np.intp]
+    moves: Array
+    f: Array
+    g: Array
+    w: Array
+    q: Array
+    noise: Array
+    near: Mask
+    passed: Mask
+    best: int
+    F: float
+
+    @property
+    def good(self) -> bool:
+        """Whether x moves."""
+        return bool(self.passed[self.best])
 
 
 @dataclass(frozen=True)
@@ -152,10 +149,10 @@ class QuasiNewton(Method[QuasiNewtonState]):
     penalty : Penalty, optional
         A convex g(x) at the server; ``solve(penalty=...)`` sets it.
     largest : float
-        Of m·d². 4 million floats are 32 MB: beyond it, a round over the B_j costs the server more
+        The most floats of all B_j, m·d². 4 million are 32 MB: beyond, a round costs the server more
         than two rounds of L-BFGS.
     memory : int
-        Of L-BFGS, as in ``LBFGS``.
+        How many pairs L-BFGS remembers, as in ``LBFGS``.
     prior : float
         The B_j begin with this share of the Hessians' traces: BFGS raises a curvature with one pair
         and lowers it slowly. A client of n_j < d rows has n_j/d of that: d - n_j directions would
@@ -194,6 +191,9 @@ class QuasiNewton(Method[QuasiNewtonState]):
     state_type = QuasiNewtonState
     may_be_zero = ("largest", "scaled")
 
+    def __post_init__(self) -> None:
+        check_settings(self)
+
     def described(self) -> str:
         return "quasi-Newton by vectors: clients send gradients and a local step"
 
@@ -216,10 +216,10 @@ class QuasiNewton(Method[QuasiNewtonState]):
         return state.slope if np.isfinite(state.slope).all() else None
 
     def values(self, state: QuasiNewtonState) -> Array | None:
-        return state.models.value if math.isfinite(state.F) else None
+        return state.value if math.isfinite(state.F) else None
 
     def smooth_value(self, state: QuasiNewtonState) -> float:
-        return float(state.models.value.sum()) if state.models.heard.all() else math.nan
+        return float(state.value.sum()) if state.models.heard.all() else math.nan
 
     def in_units_of_F(self, state: QuasiNewtonState, move: Array) -> float:  # noqa: N802
         return 0.5 * float(move @ state.H @ move)
@@ -236,6 +236,7 @@ class QuasiNewton(Method[QuasiNewtonState]):
         state = self.resume(
             state._replace(
                 models=state.models.of(kept),
+                value=state.value[kept],
                 least=state.least[kept],
                 pairs=Pairs.none(len(state.x)),
             )
@@ -247,15 +248,15 @@ class QuasiNewton(Method[QuasiNewtonState]):
     def resume(self, state: QuasiNewtonState) -> QuasiNewtonState:
         """The state to continue from under this method's penalty; no client is asked."""
         F = math.inf
-        if state.models.heard.all() and (state.models.point == state.x).all():
-            F = self._penalised(float(state.models.value.sum()), state.x)
+        if state.models.are_at(state.x):
+            F = self.penalised(float(state.value.sum()), state.x)
         unknown = np.full_like(state.x, 0.0 if self.penalty is None else np.nan)
         return self._ahead(state._replace(F=F, slope=unknown, longest=np.full(3, math.inf)))
 
     # the dialogue
 
     def start(self, x0: Array, m: int) -> Dialogue[QuasiNewtonState]:
-        x, answer, notes = yield from self._overview(inside(self.penalty, x0))
+        x, answer, notes = yield from self._overview(inside(self.penalty, x0), m)
         here = answer.present
         d = len(x)
         D = answer.parts["diagonal"][here]
@@ -271,53 +272,74 @@ class QuasiNewton(Method[QuasiNewtonState]):
         B = np.zeros((m, d, d))
         np.einsum("kii->ki", B)[...] = (least * traces / d)[:, None] * unit
         value = np.where(here, answer.parts["value"], 0.0)
-        models = Learnt(np.tile(x, (m, 1)), gradient, value, B, here)
-        nothing = np.zeros((m, d))
+        models = Expansions(np.tile(x, (m, 1)), gradient, B, here)
         unknown = np.zeros(d) if self.penalty is None else np.full(d, np.nan)
         state = QuasiNewtonState(
-            x, math.inf, unknown, models, models.hessian(), Pairs.none(d), np.full((3, d), np.nan),
-            np.full(3, math.inf), unknown, math.inf, nothing, unit, least, x, 1.0, 1.0, 2, 2, notes,
+            x, math.inf, unknown, models, value, models.hessian(), Pairs.none(d),
+            np.full((3, d), np.nan), np.full(3, math.inf), unknown, math.inf, unit, least, x,
+            rate=1.0, unlike=1.0, number=2, due=2, notes=notes,
         )  # fmt: skip
         first = np.diag(traces.sum() / d * unit)
-        move = server_step(x, models.per_heard * gradient.sum(axis=0), first, self.penalty)[0] - x
+        move = server_step(x, models.gradient(x), first, self.penalty)[0] - x
         state.longest[0] = length(move * np.sqrt(unit))
         if not answer.complete:
             return self._ahead(state)
         # The first question is about the local steps at x; beside it a gradient step is tried.
         return state._replace(
-            F=self._penalised(float(value.sum()), x),
+            F=self.penalised(float(value.sum()), x),
             trials=np.stack([0.0 * x, np.full(d, np.nan), move]),
-            prediction=gradient - gradient.mean(axis=0),
         )
 
     def update(self, state: QuasiNewtonState) -> Dialogue[QuasiNewtonState]:
         renewed = state.number >= state.due
         if renewed:
-            root = np.sqrt(state.unit)
-            spectrum = np.linalg.eigvalsh(state.H / np.outer(root, root))
-            least = max(float(spectrum[0]), self.floor * float(spectrum[-1]))
-            rate = min(self.share, state.unlike**2) * least
-            # below that, the systems of clients with few rows would be singular to rounding
-            rate = max(rate, 1e-2 * self.floor * float(spectrum[-1])) / len(state.least)
-            due = math.ceil(self.growth * state.number)
-            state = state._replace(reference=state.x + state.trials[0], rate=rate, due=due)
+            state = self._renewed(state)
         second, third = (
             None if np.isnan(move).any() else state.x + move for move in state.trials[1:]
         )
         even = bool((state.unit == 1.0).all())
+        prediction = self._prediction(state)
         answer: Answer = yield Trials(
             state.x + state.trials[0],
             second,
             third,
-            state.prediction,
+            prediction,
             state.rate if even else state.rate * state.unit,
             None if renewed else state.reference,
         )
-        return self._after(state._replace(number=state.number + 1), answer)
+        tried = self._tried(state, prediction, answer)
+        state = self._moved(state, tried)._replace(number=state.number + 1)
+        if not tried.near[0]:
+            state = state._replace(due=state.number)
+        here = answer.present
+        return self._ahead(state, tried.w[here], tried.q[here], answer.complete)
 
-    def _after(self, state: QuasiNewtonState, answer: Answer) -> QuasiNewtonState:
-        """The state after the answers to the trials."""
+    def _renewed(self, state: QuasiNewtonState) -> QuasiNewtonState:
+        """With the next point as the reference, and a regularisation that suits the models."""
+        root = np.sqrt(state.unit)
+        spectrum = np.linalg.eigvalsh(state.H / np.outer(root, root))
+        least = max(float(spectrum[0]), self.floor * float(spectrum[-1]))
+        rate = min(self.share, state.unlike**2) * least
+        # below that, the systems of clients with few rows would be singular to rounding
+        rate = max(rate, 1e-2 * self.floor * float(spectrum[-1])) / len(state.least)
+        due = math.ceil(self.growth * state.number)
+        return state._replace(reference=state.x + state.trials[0], rate=rate, due=due)
+
+    def _prediction(self, state: QuasiNewtonState) -> Array:
+        """What the models have for ∇f_j after the first move, less their mean, (m, d).
+
+        Their sum is then 0 with a subgradient of the penalty, so that the mean of the w_j is a step
+        of the whole F.
+        """
         models = state.models
+        m, d = models.p.shape
+        moved = matvec(models.B, np.broadcast_to(state.trials[0], (m, d)))
+        prediction = models.gradients(state.x) + moved
+        prediction = prediction - prediction.mean(axis=0) - np.nan_to_num(state.ahead) / m
+        return np.where(models.heard[:, None], prediction, 0.0)
+
+    def _tried(self, state: QuasiNewtonState, prediction: Array, answer: Answer) -> Tried:
+        """What the answers show."""
         here = answer.present
         kinds = np.flatnonzero(np.isfinite(state.trials).all(axis=1))
         moves = state.trials[kinds]
@@ -325,79 +347,91 @@ class QuasiNewton(Method[QuasiNewtonState]):
             raise FloatingPointError("answers are not finite")
         f = np.where(here[:, None], answer.parts["values"], 0.0)
         g = np.where(here[:, None, None], answer.parts["gradients"], 0.0)
-        near = self._near(state, moves, f, g, here & models.heard)
+        near = self._near(state, moves, f, g, here & state.models.heard)
         w = np.where(near[0] & here[:, None], answer.parts["step"], 0.0)
-        q = state.prediction - g[:, 0] - state.rate * state.unit * w  # H_jw_j
-        best, passed, F = self._judged(state, moves, f, answer)
-        good = bool(passed[best])
-        # pairs of moves and changes of the gradients, the most trusted last
+        q = prediction - g[:, 0] - state.rate * state.unit * w  # H_jw_j
+        noise = 1e3 * EPS * (norms(g[:, 0]) + norms(prediction))
+        judged = self._judged(state, moves, f, answer)
+        return Tried(answer, kinds, moves, f, g, w, q, noise, near, *judged)
+
+    def _learnt(self, state: QuasiNewtonState, tried: Tried) -> Array:
+        """B_j after all pairs of moves and changes of gradients, the most trusted last."""
+        models, moves, g, best = state.models, tried.moves, tried.g, tried.best
+        here = tried.answer.present
         known = here & models.heard
-        chosen = [best] if good else []
-        base = (state.x + moves[best], g[:, best]) if good else (models.point, models.gradient)
-        usable = here if good else known
-        S, Y = [w], [q]
-        for i in [i for i in range(len(moves)) if i != best or not good]:
-            S.append((usable & near[i])[:, None] * (state.x + moves[i] - base[0]))
-            Y.append(g[:, i] - base[1])
-        for i in chosen:
-            S.append(known[:, None] * (state.x + moves[i] - models.point))
-            Y.append(g[:, i] - models.gradient)
-        noise = 1e3 * EPS * (norms(g[:, 0]) + norms(state.prediction))
-        B = bfgs(models.B, np.stack(S, axis=1), np.stack(Y, axis=1), noise)
-        if near[0] and "trace" in answer.parts:
+        points = state.x + moves
+        base, usable = (models.p, models.y), known
+        if tried.good:
+            base, usable = (points[best], g[:, best]), here
+        S, Y = [tried.w], [tried.q]
+        for i in range(len(moves)):
+            if i != best or not tried.good:
+                S.append((usable & tried.near[i])[:, None] * (points[i] - base[0]))
+                Y.append(g[:, i] - base[1])
+        if tried.good:
+            S.append(known[:, None] * (points[best] - models.p))
+            Y.append(g[:, best] - models.y)
+        B = bfgs(models.B, np.stack(S, axis=1), np.stack(Y, axis=1), tried.noise)
+        if tried.near[0] and "trace" in tried.answer.parts:
             # a Hessian that has grown is not to be found out direction by direction
-            traces = np.where(here, state.rate * answer.parts["trace"], 0.0)
-            lacking = state.least * traces - np.einsum("kii->ki", B) @ (1.0 / state.unit)
-            np.einsum("kii->ki", B)[...] += (
-                np.maximum(lacking, 0.0)[:, None] * state.unit / len(w[0])
-            )
+            traces = np.where(here, state.rate * tried.answer.parts["trace"], 0.0)
+            diagonals = np.einsum("kii->ki", B)
+            lacking = np.maximum(state.least * traces - diagonals @ (1.0 / state.unit), 0.0)
+            diagonals += lacking[:, None] * state.unit / len(state.x)
+        return B
+
+    def _with_pairs(self, state: QuasiNewtonState, tried: Tried) -> Pairs:
+        """L-BFGS's pairs after the trials, the way from x last."""
         pairs = state.pairs
-        if answer.complete:
-            total = state.models.gradients(state.x).sum(axis=0)
-            for i in [i for i in np.flatnonzero(passed).tolist() if i != best]:
-                pairs = pairs.added(
-                    moves[i] - moves[best], (g[:, i] - g[:, best]).sum(axis=0), self.memory
-                )
-            for i in chosen:
-                pairs = pairs.added(moves[i], g[:, i].sum(axis=0) - total, self.memory)
+        if tried.answer.complete:
+            best, moves, totals = tried.best, tried.moves, tried.g.sum(axis=0)
+            for i in [i for i in np.flatnonzero(tried.passed).tolist() if i != best]:
+                pairs = pairs.added(moves[i] - moves[best], totals[i] - totals[best], self.memory)
+            if tried.good:
+                change = totals[best] - state.models.gradients(state.x).sum(axis=0)
+                pairs = pairs.added(moves[best], change, self.memory)
+        return pairs
+
+    def _moved(self, state: QuasiNewtonState, tried: Tried) -> QuasiNewtonState:
+        """At the best point, if F falls enough there, with what all points have taught."""
+        models, best = state.models, tried.best
+        here, complete = tried.answer.present, tried.answer.complete
         lengths = np.full(3, math.inf)
-        lengths[kinds] = norms(moves * np.sqrt(state.unit))
+        lengths[tried.kinds] = norms(tried.moves * np.sqrt(state.unit))
         longest = np.where(lengths > 0, 0.25 * lengths, math.inf)
         x, slope = state.x, state.slope
+        point = x + tried.moves[best]
         fresh = here & ~models.heard
-        if good:
-            if moves[best].any():  # at the start, the first move is none
+        if tried.good:
+            if tried.moves[best].any():  # at the start, the first move is none
                 longest = np.full(3, math.inf)
-            if not answer.complete:
+            if not complete:
                 usual = state.longest[0] if math.isfinite(state.longest[0]) else lengths[0]
                 longest[0] = max(2.0 * lengths[0], 0.5 * usual if lengths[0] > 0 else usual)
-            x = state.x + moves[best]
+            x = point
             if self.penalty is not None:
-                slope = state.ahead if kinds[best] == 0 else np.full_like(slope, np.nan)
+                whole = tried.kinds[best] == 0 and lengths[0] < (1.0 - 1e-9) * state.longest[0]
+                slope = state.ahead if whole else np.full_like(slope, np.nan)
             fresh = here
-        elif not answer.complete:
+        elif not complete:
             # Models that are far off would be so again, but for gradients beside which those of x
             # are rounding.
-            sizes = norms(models.gradient)
-            fresh = fresh | (here & (norms(g[:, best]) <= 1e6 * sizes.max()))
-        own = fresh & np.isfinite(f[:, best])
-        models = Learnt(
-            np.where(own[:, None], state.x + moves[best], models.point),
-            np.where(own[:, None], g[:, best], models.gradient),
-            np.where(own, f[:, best], models.value),
-            B,
-            models.heard | own,
-        )
-        state = state._replace(
+            fresh = fresh | (here & (norms(tried.g[:, best]) <= 1e6 * norms(models.y).max()))
+        own = fresh & np.isfinite(tried.f[:, best])
+        return state._replace(
             x=x,
-            F=F,
+            F=tried.F,
             slope=slope,
-            models=models,
-            pairs=pairs,
+            models=Expansions(
+                np.where(own[:, None], point, models.p),
+                np.where(own[:, None], tried.g[:, best], models.y),
+                self._learnt(state, tried),
+                models.heard | own,
+            ),
+            value=np.where(own, tried.f[:, best], state.value),
+            pairs=self._with_pairs(state, tried),
             longest=longest,
-            due=state.due if near[0] else state.number,
         )
-        return self._ahead(state, w[here], q[here], answer.complete)
 
     def _near(self, state: QuasiNewtonState, moves: Array, f: Array, g: Array, known: Mask) -> Mask:
         """Which trials are near enough for their curvature to be that of x.
@@ -407,25 +441,24 @@ class QuasiNewton(Method[QuasiNewtonState]):
         models = state.models
         found = []
         for i, move in enumerate(moves):
-            way = (state.x + move - models.point)[known]
-            bent = 0.5 * float(dots(g[known, i] - models.gradient[known], way).sum())
-            mean = 0.5 * float(dots(g[known, i] + models.gradient[known], way).sum())
-            risen = float((f[known, i] - models.value[known]).sum())
-            rounding = 16.0 * EPS * float(np.abs(models.value).sum())
+            way = (state.x + move - models.p)[known]
+            bent = 0.5 * float(dots(g[known, i] - models.y[known], way).sum())
+            mean = 0.5 * float(dots(g[known, i] + models.y[known], way).sum())
+            risen = float((f[known, i] - state.value[known]).sum())
+            rounding = 16.0 * EPS * float(np.abs(state.value).sum())
             found.append(abs(risen - mean) <= self.bent * bent + rounding)
         return np.array(found)
 
     def _judged(
         self, state: QuasiNewtonState, moves: Array, f: Array, answer: Answer
-    ) -> tuple[int, Mask, float]:
-        """Which trial is best, which are good enough, and F at the next x."""
+    ) -> tuple[Mask, int, float]:
+        """Which trials are good enough, which is best, and F at the next x."""
         models = state.models
-        total = models.per_heard * models.gradients(state.x).sum(axis=0)
         F = np.array(
-            [self._penalised(v, state.x + z) for v, z in zip(f.sum(axis=0), moves, strict=True)]
+            [self.penalised(v, state.x + z) for v, z in zip(f.sum(axis=0), moves, strict=True)]
         )
         if answer.complete:
-            promised = moves @ total
+            promised = moves @ models.gradient(state.x)
             if self.penalty is not None:
                 after = [self.penalty.value(state.x + z) for z in moves]
                 promised = promised + after - self.penalty.value(state.x)
@@ -434,15 +467,15 @@ class QuasiNewton(Method[QuasiNewtonState]):
             if math.isinf(state.F):
                 passed = np.isfinite(F)
             best = int(F.argmin())
-            return best, passed, float(F[best] if passed[best] else state.F)
+            return passed, best, float(F[best] if passed[best] else state.F)
         # Along the way, those who answered may be curved twice as much as their models.
         known = answer.present & models.heard
-        way = state.x + moves[0] - models.point[known]
-        linear = float((models.value[known] + dots(way, models.gradient[known])).sum())
+        way = state.x + moves[0] - models.p[known]
+        linear = float((state.value[known] + dots(way, models.y[known])).sum())
         curved = float(dots(way, matvec(models.B[known], way)).sum())
-        rounding = 16.0 * EPS * float(np.abs(models.value).sum())
+        rounding = 16.0 * EPS * float(np.abs(state.value).sum())
         fine = np.isfinite(F[:1]) & (f[known, 0].sum() <= linear + curved + rounding)
-        return 0, np.concatenate([fine, np.zeros(len(moves) - 1, dtype=bool)]), math.inf
+        return np.concatenate([fine, np.zeros(len(moves) - 1, dtype=bool)]), 0, math.inf
 
     def _ahead(
         self,
@@ -453,12 +486,10 @@ class QuasiNewton(Method[QuasiNewtonState]):
     ) -> QuasiNewtonState:
         """The state with the next trials, given the clients' steps w_j and H_jw_j."""
         x, models = state.x, state.models
-        m, d = models.point.shape
-        gradients = models.gradients(x)
-        g = models.per_heard * gradients.sum(axis=0)
+        g = models.gradient(x)
         H = models.hessian()
         to, ahead = server_step(x, g, H, self.penalty)
-        moves = np.full((3, d), np.nan)
+        moves = np.full((3, len(x)), np.nan)
         moves[0] = to - x
         gain = -float(moves[0] @ g + 0.5 * moves[0] @ H @ moves[0])
         if self.penalty is not None:
@@ -478,39 +509,24 @@ class QuasiNewton(Method[QuasiNewtonState]):
         lengths = norms(moves * np.sqrt(state.unit))
         cut = lengths > state.longest
         moves[cut] *= (state.longest[cut] / lengths[cut])[:, None]
-        prediction = gradients + matvec(models.B, np.broadcast_to(moves[0], (m, d)))
-        prediction = prediction - prediction.mean(axis=0) - ahead / m
-        return state._replace(
-            H=H,
-            trials=moves,
-            ahead=np.full(d, np.nan) if cut[0] and self.penalty is not None else ahead,
-            gain=abs(gain),
-            prediction=np.where(models.heard[:, None], prediction, 0.0),
-            unlike=unlike,
-        )
+        return state._replace(H=H, trials=moves, ahead=ahead, gain=abs(gain), unlike=unlike)
 
-    def _overview(self, x: Array) -> Dialogue[tuple[Array, Answer, tuple[str, ...]]]:
+    def _overview(self, x: Array, m: int) -> Dialogue[tuple[Array, Answer, tuple[str, ...]]]:
         """Where to start, the first answer there, and what the user should know.
 
         A start far away, where costs are steep, tells nothing about the curvature at the optimum:
         if the objective is less at 0, the run starts there, for one more question. Where only some
         clients are asked at a time, all are waited for: steps by the first few would go far.
         """
-        question = Overview(x, origin=bool(x.any()))
-        gathered = Gathered.joined(None, (yield question))
-        for _ in range(20 * len(gathered.times)):
-            if gathered.ready:
-                break
-            gathered = Gathered.joined(gathered, (yield question))
-        answer = gathered.answer
+        answer = yield from answers(Overview(x, origin=bool(x.any())), most=20 * m)
         here = answer.present
         if not here.any():
             raise InputError("no client answered the first question, however often it was asked")
         notes: tuple[str, ...] = ()
         if "value_at_0" in answer.parts:
-            at_zero = self._penalised(float(answer.parts["value_at_0"][here].sum()), 0.0 * x)
-            if not self._penalised(float(answer.parts["value"][here].sum()), x) <= at_zero:
-                x, answer, _ = yield from self._overview(0.0 * x)
+            at_zero = self.penalised(float(answer.parts["value_at_0"][here].sum()), 0.0 * x)
+            if not self.penalised(float(answer.parts["value"][here].sum()), x) <= at_zero:
+                x, answer, _ = yield from self._overview(0.0 * x, m)
                 notes = (BETTER,)
         if not np.isfinite(answer.parts["diagonal"][answer.present]).all():
             raise InputError(
@@ -532,9 +548,6 @@ class QuasiNewton(Method[QuasiNewtonState]):
             return np.ones(d)
         unit: Array = np.where(pooled > 0, pooled, pooled.mean()) / pooled.mean()
         return unit
-
-    def _penalised(self, value: float, x: Array) -> float:
-        return value if self.penalty is None else value + self.penalty.value(x)
 
 
 def bfgs(B: Array, S: Array, Y: Array, noise: Array, least: float = 1e-10) -> Array:

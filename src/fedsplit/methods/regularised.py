@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from fedsplit.arrays import Array, norms
 from fedsplit.clients.question import Answer
-from fedsplit.clients.questions import Curvature, Gradient, Prox
+from fedsplit.clients.questions import Curvature, Gradient
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
-from fedsplit.local.newton import ExactProx
 from fedsplit.local.solver import ProxSolver
 from fedsplit.methods.fedsplit import FedSplit
-from fedsplit.methods.method import StepMethod, average, start_point
+from fedsplit.methods.method import StepMethod, average, prox_question
 from fedsplit.theory import theorem2
 
 
@@ -88,14 +87,14 @@ class RegularisedFedSplit(StepMethod[RegularisedState]):
         x, z, s, lam, centre, remaining = state
         if remaining == 0:
             return None
-        solver = self.prox or ExactProx()
         v = 2.0 * x - z
         # Algorithm 1 on f_j + (λ/2)‖· - x¹‖², whose prox is one of f_j at other arguments:
         # prox_s(v) = prox_{s' f_j}((v + sλx¹)/(1 + sλ)) with s' = s/(1 + sλ).
         shrink = 1.0 / (1.0 + s * lam)
-        centred = shrink * (v + s * lam * centre)
-        start = start_point(solver, x, z, v)
-        answer: Answer = yield Prox(centred, shrink * s, v if start is None else start, solver)
+        question = prox_question(self.prox, shrink * (v + s * lam * centre), shrink * s, x, z)
+        # a solver that starts at the argument starts at that of Algorithm 1
+        start = v if question.start is None else question.start
+        answer: Answer = yield replace(question, start=start)
         z = z + 2.0 * (answer.rows_or(x) - x)
         return RegularisedState(average(z, s, None), z, s, lam, centre, remaining - 1)
 

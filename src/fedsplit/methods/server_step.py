@@ -1,15 +1,77 @@
-"""The server's own problem: the minimiser of the clients' models and the penalty."""
+"""What the server knows of the clients' costs to second order, and its own step by that."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_solve
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, Mask, matvec
 from fedsplit.methods.method import EPS
 from fedsplit.penalties.penalty import Penalty
+
+
+class Expansions(NamedTuple):
+    """A quadratic model of every client's cost, about a point p_j of its own.
+
+    f_j(x) ≈ f_j(p_j) + ⟨y_j, x - p_j⟩ + ½(x - p_j)ᵀB_j(x - p_j).
+
+    Attributes
+    ----------
+    p, y : (m, d) arrays
+        The points, and ∇f_j there.
+    B : (m, d, d) array
+        ∇²f_j there, or what is learnt of it.
+    heard : (m,) mask
+        Who has answered; the others are taken for the mean of these.
+    """
+
+    p: Array
+    y: Array
+    B: Array
+    heard: Mask
+
+    @classmethod
+    def none(cls, x: Array, m: int) -> Expansions:
+        """The models of m clients that have not answered; x is where they are asked first."""
+        d = len(x)
+        p = np.tile(x, (m, 1))
+        return cls(p, np.zeros((m, d)), np.zeros((m, d, d)), np.zeros(m, dtype=bool))
+
+    def of(self, kept: Mask) -> Expansions:
+        """The models of some clients, (m,)."""
+        return Expansions(self.p[kept], self.y[kept], self.B[kept], self.heard[kept])
+
+    def gradients(self, x: Array) -> Array:
+        """The gradients of the models at x, (m, d); 0 of clients that were not heard."""
+        return np.where(self.heard[:, None], self.y + matvec(self.B, x - self.p), 0.0)
+
+    def are_at(self, x: Array) -> bool:
+        """Whether all of them are about x, so that they have the gradient of F there."""
+        return bool(self.heard.all() and (self.p == x).all())
+
+    def _per_heard(self) -> float:
+        """The factor by which a sum over those heard becomes one over all."""
+        return len(self.heard) / max(1, int(self.heard.sum()))
+
+    def gradient(self, x: Array) -> Array:
+        """The gradient of the models' sum at x, (d,), as if everyone had been heard."""
+        total: Array = self.gradients(x).sum(axis=0) * self._per_heard()
+        return total
+
+    def hessian(self) -> Array:
+        """Σ_j B_j, (d, d), as if everyone had been heard."""
+        B = self.B if self.heard.all() else self.B[self.heard]
+        total: Array = B.sum(axis=0) * self._per_heard()
+        return total
+
+    def minimiser(self, x: Array, penalty: Penalty | None) -> tuple[Array, Array]:
+        """The minimiser of all models with the penalty, and a subgradient of the penalty there.
+
+        x is where to start.
+        """
+        return server_step(x, self.gradient(x), self.hessian(), penalty)
 
 
 def semidefinite_solve(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedsplit.arrays import EPS, Array
-from fedsplit.clients.question import Answer
+from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.clients.questions import Evaluate
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
@@ -31,35 +31,22 @@ def require_complete(name: str, answer: Answer) -> None:
         )
 
 
-class Gathered(NamedTuple):
-    """Answers to one question, of which only some clients are asked at a time.
+def answers(question: CostQuestion, wait: bool = True, most: float = math.inf) -> Dialogue[Answer]:
+    """The answers to a question, which is asked again until everyone has answered, if ``wait``.
 
-    Attributes
-    ----------
-    answer : Answer
-    times : (m,) array of int
-        How often each client has answered.
+    Who is drawn goes through a shuffled list of all clients before it is shuffled again, so that a
+    client may be asked twice before everyone was asked once, but not three times: who has not
+    answered then is absent. After ``most`` questions the answers are those that there are.
     """
-
-    answer: Answer
-    times: NDArray[np.int64]
-
-    @classmethod
-    def joined(cls, before: Gathered | None, answer: Answer) -> Gathered:
-        """With one more answer."""
-        times = answer.present.astype(np.int64)
-        if before is None:
-            return cls(answer, times)
-        return cls(before.answer.joined(answer), before.times + times)
-
-    @property
-    def ready(self) -> bool:
-        """Whether everyone has answered, or a client must be absent.
-
-        Who is drawn goes through a shuffled list of all clients before it is shuffled again, so
-        that a client may be asked twice before everyone was asked once, but not three times.
-        """
-        return self.answer.complete or bool((self.times > 2).any())
+    answer: Answer = yield question
+    times = answer.present.astype(np.int64)
+    asked = 1
+    while wait and not answer.complete and (times <= 2).all() and asked <= most:
+        later: Answer = yield question
+        answer = answer.joined(later)
+        times += later.present
+        asked += 1
+    return answer
 
 
 class Known(NamedTuple):
@@ -78,13 +65,7 @@ class Known(NamedTuple):
 def evaluated(name: str, x: Array, wait: bool = False) -> Dialogue[Known]:
     """F and its gradient at x, from one question; if ``wait``, until all have answered it."""
     # the margin costs nothing, and shows at once where classes are separable
-    question = Evaluate(x, margin=True)
-    answer: Answer = yield question
-    if wait:
-        gathered = Gathered.joined(None, answer)
-        while not gathered.ready:
-            gathered = Gathered.joined(gathered, (yield question))
-        answer = gathered.answer
+    answer = yield from answers(Evaluate(x, margin=True), wait)
     F = float(total(name, answer))
     gradient: Array = answer.parts["gradient"].sum(axis=0)
     return Known(F, gradient)
