@@ -305,9 +305,9 @@ def test_with_a_ratio_newton_stops_after_most_of_the_way_and_uses_a_guess_of_the
     def length(E: Array) -> Array:
         return np.sqrt(np.vecdot(E, matvec(H, E)))
 
-    # a guess that is exact at the solution, one that is too short, one whose steps are far too long
-    guesses = {None: None, 1.0: Factors(H.copy()), 9.0: Factors(9 * H), 1e-3: Factors(1e-3 * H)}
-    for scale, first in guesses.items():
+    # guesses: exact at the solution, slow, slower than Newton, and with steps that are far too long
+    guesses = {scale: Factors(scale * H) for scale in (1.0, 1.8, 9.0, 1e-3)}
+    for scale, first in {0.0: None, **guesses}.items():
         roughly = costs.counted()
         found = LocalNewton(ratio=0.1).solve(roughly.at(X), V, M, first)
         assert (length(found.X - exact.X) <= 0.12 * length(exact.X - X)).all(), scale
@@ -487,6 +487,16 @@ def test_one_newton_serves_numbers_diagonals_and_matrices(name: str, d: int) -> 
                     end = LocalNewton().solve(costs.at(np.zeros((k, d))), V[at], own, first)
                 G = end.gradient + matvec(np.broadcast_to(whole, (k, d, d)), end.X - V[at])
                 assert (norms(G) <= 1e-9 * (1 + norms(end.gradient))).all()
+
+
+@pytest.mark.parametrize(("offset", "v"), [(800.0, -799.0), (0.0, 900.0)])
+def test_a_prox_is_exact_from_a_start_beyond_float64(offset: float, v: float) -> None:
+    """It starts at v or at 0 instead, whichever has a finite cost."""
+    data = [(np.ones((1, 1)), np.ones(1), np.ones(1), np.array([offset]))]
+    [(_, costs)] = fs.Problem(fs.Poisson(), data).clients._blocks
+    with np.errstate(over="ignore", invalid="ignore"):
+        u = EXACT.solve(costs, np.array([[v]]), 1.0, np.array([900.0])).u
+    np.testing.assert_allclose(costs.gradient(u) + u - v, 0.0, atol=1e-9)
 
 
 def test_newton_ends_where_rounding_is_that_of_rows_which_cancel() -> None:
