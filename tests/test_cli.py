@@ -133,7 +133,7 @@ BAD = {
     "bad value": (["compare", "--method", "fedgd:step=big"], "'big' is no value for step"),
     "bad start": (
         ["compare", "--method", "fedsplit:start=there"],
-        "start must be one of broadcast",
+        "use one of broadcast",
     ),
     "bad step": (["compare", "--method", "fedgd:step=-1"], "step must be a finite number above 0"),
     "no such LIBSVM file": (["compare", "--libsvm", "none.svm"], "none.svm: cannot be read"),

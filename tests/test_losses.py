@@ -8,6 +8,7 @@ import array_api_strict
 import numpy as np
 import pytest
 from hypothesis import given
+from scipy.sparse import csr_array
 
 import fedsplit as fs
 from faulty import faulty
@@ -26,6 +27,7 @@ from fedsplit.clients.questions import (
 from fedsplit.clients.stochastic import BatchCurvature
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.linear import LinearLoss
+from fedsplit.losses.terms import Loss
 from problems import (
     LOSSES,
     clients,
@@ -502,6 +504,46 @@ def test_hessians_of_poisson_change_by_as_much_as_their_spread_allows() -> None:
     ratio = costs.terms.hessian(costs.terms.eta(x)) / costs.terms.hessian(costs.terms.eta(x + h))
     np.testing.assert_allclose(np.log(ratio), costs.terms.spread(h)[0])
     assert costs.terms.spread(h) <= costs.norm * np.linalg.norm(h)
+
+
+def test_hessians_of_a_multinomial_change_by_no_more_than_their_spread() -> None:
+    """Also where the predictors of all classes but the reference move together."""
+    p = fs.Problem(fs.Multinomial(3), [(np.array([[1.0]]), np.array([1.0]))], ridge=1e-9)
+    [(_, costs)] = p.clients._blocks
+    terms = costs.terms
+    rng = np.random.default_rng(0)
+    for h in (np.array([2.0, 2.0]), np.array([-2.0, -2.0]), *rng.standard_normal((20, 2))):
+        x = rng.standard_normal((1, 2))
+        here, there = terms.hessian(terms.eta(x)), terms.hessian(terms.eta(x + h))
+        least = np.linalg.eigvalsh(here - np.exp(-terms.spread(h[None])) * there)
+        assert least.min() >= -1e-12
+
+
+WITH_ROWS = [
+    *(fs.LeastSquares(rows=True), fs.Logistic(), fs.Poisson(), fs.Gamma(), fs.Huber()),
+    *(fs.Multinomial(2), fs.Multinomial(4), fs.Multinomial(4, symmetric=True)),
+]
+
+
+@pytest.mark.parametrize("form", [np.asarray, csr_array])
+@pytest.mark.parametrize("model", WITH_ROWS, ids=repr)
+def test_rows_of_a_root_make_the_hessian(model: Loss, form: Callable[[Array], object]) -> None:
+    rng = np.random.default_rng(0)
+    b = np.arange(9) % 2 + float(isinstance(model, fs.Gamma))
+    data = [(form(rng.standard_normal((n, 4))), b[:n], rng.uniform(1, 2, n)) for n in (9, 3)]
+    p = fs.Problem(model, data, ridge=0.1)
+    for _, costs in p.clients._blocks:
+        eta = costs.terms.eta(0.3 * rng.standard_normal((costs.terms.k, p.d)))
+        root = costs.terms.root(eta)
+        np.testing.assert_allclose(root.gram(), costs.terms.hessian(eta), atol=1e-12)
+        np.testing.assert_allclose(root.squares(), costs.terms.diagonal(eta), atol=1e-12)
+
+
+def test_as_many_rows_as_columns_have_a_least_curvature() -> None:
+    A = np.random.default_rng(0).standard_normal((4, 4))
+    spectrum = np.linalg.eigvalsh(A.T @ A)
+    p = fs.Problem(fs.LeastSquares(rows=True), [(A, np.ones(4))])
+    np.testing.assert_allclose(p.clients.ask(Curvature()).rows, [spectrum[[0, -1]]])
 
 
 def test_a_client_is_underdetermined_below_as_many_rows_as_columns() -> None:

@@ -59,6 +59,28 @@ def test_a_penalty_is_as_convex_as_it_states(name: str, x: Array, y: Array) -> N
     assert middle <= ends + 1e-12 * (1 + abs(ends))
 
 
+@pytest.mark.parametrize("name", PENALTIES)
+@given(x=vectors, y=vectors, gradient=vectors)
+def test_a_dual_gap_bounds_what_any_point_could_gain(
+    name: str, x: Array, y: Array, gradient: Array
+) -> None:
+    penalty = PENALTIES[name](D)
+    if not hasattr(penalty, "dual_gap"):
+        return
+    x, y = penalty.prox(x, 0.1), penalty.prox(3 * y, 0.1)
+    level = penalty.value(y)
+    for scale in (1.0, 0.01):
+        gain = scale * gradient @ (x - y) + penalty.value(x) - level
+        assert gain <= penalty.dual_gap(x, scale * gradient, level) + 1e-9 * (1 + abs(gain))
+
+
+def test_nothing_is_proved_while_a_coordinate_without_a_penalty_has_a_slope() -> None:
+    for penalty in (fs.GroupL1(0.5, [[0, 1]]), fs.L1([0.5, 0.5, 0.0])):
+        x = np.array([1.0, 0.0, 2.0])
+        assert penalty.dual_gap(x, np.array([-0.5, 0.0, 0.1]), 3.0) == np.inf
+        assert np.isfinite(penalty.dual_gap(x, np.array([-0.5, 0.0, 0.0]), 3.0))
+
+
 def test_weights_for_each_coordinate_make_a_penalty_as_convex_as_the_least_of_them() -> None:
     assert fs.ElasticNet(0.1, [0.5, 2.0]).convexity == 0.5
 

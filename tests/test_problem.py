@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 
 import fedsplit as fs
 from fedsplit.clients.questions import Gradient, Value
-from problems import LOSSES, loss
+from problems import LOSSES, loss, problem
 
 A = np.arange(1.0, 9.0).reshape(4, 2)
 B = np.array([1.0, 0.0, 1.0, 1.0])
@@ -168,6 +168,15 @@ def test_the_callers_arrays_are_not_changed() -> None:
     fs.solve(p, rounds=5)
     np.testing.assert_array_equal(design, A)
     np.testing.assert_array_equal(response, B)
+
+
+@pytest.mark.parametrize("name", ["logistic", "poisson", "gamma", "multinomial"])
+def test_the_pooled_solution_is_exact_to_rounding(name: str) -> None:
+    p = problem(name, [40, 60], 3, ridge=0.1)
+    x = p.solution()
+    g, H = p.gradient(x), p.clients.pooled_information(x)
+    # what is left to gain, beside a value that is known to 16 digits
+    assert g @ np.linalg.solve(H, g) <= 1e-24 * abs(p.objective(x))
 
 
 def test_separable_classes_have_no_minimiser_without_a_ridge() -> None:

@@ -292,6 +292,34 @@ def test_an_answer_depends_neither_on_earlier_questions_nor_on_who_shares_the_bl
             np.testing.assert_array_equal(own.u[0], first[j])
 
 
+def test_with_a_ratio_newton_stops_after_most_of_the_way_and_uses_a_guess_of_the_inverse() -> None:
+    p = problem("logistic", [40, 40, 40], 4, ridge=0.3)
+    [(_, costs)] = p.clients._blocks
+    X = np.random.default_rng(0).standard_normal((3, 4))
+    V = X + 8.0
+    M = 0.02 * (np.eye(4) + 0.3)
+    exactly = costs.counted()
+    exact = LocalNewton().solve(exactly.at(X), V, M)
+    H = exact.hessian + M
+
+    def length(E: Array) -> Array:
+        return np.sqrt(np.vecdot(E, matvec(H, E)))
+
+    # guesses: exact at the solution, slow, slower than Newton, and with steps that are far too long
+    guesses = {scale: Factors(scale * H) for scale in (1.0, 1.8, 9.0, 1e-3)}
+    for scale, first in {0.0: None, **guesses}.items():
+        roughly = costs.counted()
+        found = LocalNewton(ratio=0.1).solve(roughly.at(X), V, M, first)
+        assert (length(found.X - exact.X) <= 0.12 * length(exact.X - X)).all(), scale
+        assert (found.X != exact.X).any()
+        assert roughly.work.factorisations < exactly.work.factorisations
+    near = costs.counted()
+    start = exact.X + 0.01 * X
+    found = LocalNewton(ratio=0.1).solve(near.at(start), V, M, Factors(H.copy()))
+    assert near.work.factorisations == 0
+    assert (length(found.X - exact.X) <= 0.02 * length(exact.X - start)).all()
+
+
 @given(names, sizes, dimensions, seeds, ridges, steps)
 def test_newton_systems_are_solved(
     name: str, n: list[int], d: int, seed: int, ridge: float, s: float
@@ -459,6 +487,27 @@ def test_one_newton_serves_numbers_diagonals_and_matrices(name: str, d: int) -> 
                     end = LocalNewton().solve(costs.at(np.zeros((k, d))), V[at], own, first)
                 G = end.gradient + matvec(np.broadcast_to(whole, (k, d, d)), end.X - V[at])
                 assert (norms(G) <= 1e-9 * (1 + norms(end.gradient))).all()
+
+
+@pytest.mark.parametrize(("offset", "v"), [(800.0, -799.0), (0.0, 900.0)])
+def test_a_prox_is_exact_from_a_start_beyond_float64(offset: float, v: float) -> None:
+    """It starts at v or at 0 instead, whichever has a finite cost."""
+    data = [(np.ones((1, 1)), np.ones(1), np.ones(1), np.array([offset]))]
+    [(_, costs)] = fs.Problem(fs.Poisson(), data).clients._blocks
+    with np.errstate(over="ignore", invalid="ignore"):
+        u = EXACT.solve(costs, np.array([[v]]), 1.0, np.array([900.0])).u
+    np.testing.assert_allclose(costs.gradient(u) + u - v, 0.0, atol=1e-9)
+
+
+def test_newton_ends_where_rounding_is_that_of_rows_which_cancel() -> None:
+    """Their gradients are a thousand times as long as their sum."""
+    rng = np.random.default_rng(0)
+    A = 1e3 * rng.standard_normal((2000, 3))
+    b = np.where(rng.logistic(size=2000) < A @ np.array([1e-3, 0.0, -1e-3]), 1.0, -1.0)
+    [(_, costs)] = fs.Problem(fs.Logistic(), [(A, b)]).clients._blocks
+    counted = costs.counted()
+    EXACT.solve(counted, np.ones((1, 3)), 1.0, np.zeros(3))
+    assert counted.work.factorisations <= 12
 
 
 def test_a_client_whose_chord_steps_fail_goes_on_by_newton_steps() -> None:

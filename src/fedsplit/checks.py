@@ -7,6 +7,9 @@ from collections.abc import Collection
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
+
+from fedsplit.arrays import Array
 from fedsplit.errors import InputError
 
 LARGEST = sys.float_info.max
@@ -25,6 +28,19 @@ def number(name: str, value: Any, least: float = 0.0, strict: bool = True) -> fl
     ):
         raise InputError(f"{name} must be a finite number {allowed} {least:g}, not {value!r}")
     return float(value)
+
+
+def weights(name: str, values: object) -> Array:
+    """``values`` as float64: a number of at least zero, or one for each coordinate."""
+    try:
+        array: Array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"{name} must be a number or one number per coordinate, not {values!r}"
+        ) from None
+    if array.ndim > 1 or not (np.isfinite(array) & (array >= 0)).all():
+        raise InputError(f"{name} must be finite and at least zero, not {values!r}")
+    return array
 
 
 def count(name: str, value: Any, least: int = 1) -> int:

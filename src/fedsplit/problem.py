@@ -12,7 +12,7 @@ from typing import Self, cast
 import numpy as np
 
 from fedsplit.arrays import Array, Factors
-from fedsplit.checks import count, instance
+from fedsplit.checks import count, instance, weights
 from fedsplit.clients.questions import Gradient, Value
 from fedsplit.clients.stacked import QUIET, StackedClients
 from fedsplit.data.libsvm import read_libsvm
@@ -81,7 +81,7 @@ class Problem:
     ) -> None:
         instance("loss", loss, "a Loss", "stack")
         self.loss = loss
-        self.ridge = _check_ridge(ridge)
+        self.ridge = weights("ridge", ridge)
         self.blocks: list[Block] = []
         if belongs_on_device(clients, device):
             rows = place(loss, clients, self.ridge, device, dtype)
@@ -164,7 +164,7 @@ class Problem:
     def with_ridge(self, ridge: float | Sequence[float] | Array) -> Self:
         """This problem with another ridge; its data are not copied."""
         other = copy(self)
-        other.ridge = _check_ridge(ridge)
+        other.ridge = weights("ridge", ridge)
         other._check_length()
         other.clients = other.among(self.m)
         return other
@@ -279,15 +279,3 @@ class Problem:
         if point.shape != (self.d,):
             raise InputError(f"x must have shape ({self.d},), not {point.shape}")
         return point
-
-
-def _check_ridge(ridge: float | Sequence[float] | Array) -> Array:
-    try:
-        values = np.asarray(ridge, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(
-            f"ridge must be a number or one number per coefficient, not {ridge!r}"
-        ) from None
-    if not (np.isfinite(values).all() and (values >= 0).all()):
-        raise InputError(f"ridge must be finite and not below zero, not {ridge!r}")
-    return values

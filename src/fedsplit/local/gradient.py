@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeVar, get_args
 
 from fedsplit.arrays import Array, dots, namespace
-from fedsplit.checks import count, number
+from fedsplit.checks import count, number, one_of
 from fedsplit.errors import InputError
 from fedsplit.local.line_search import Merit, backtrack
 from fedsplit.local.solver import Proximal, Start, bounded, extremes
@@ -46,11 +46,7 @@ class GradientProx:
 
     def __post_init__(self) -> None:
         count("GradientProx: steps", self.steps)
-        if self.start not in get_args(Start):
-            raise InputError(
-                f"GradientProx: start must be one of {', '.join(get_args(Start))}, "
-                f"not {self.start!r}"
-            )
+        one_of("GradientProx: start", self.start, get_args(Start))
         if self.step not in get_args(Rule):
             number('GradientProx: step, if not "client", "paper" or "backtracking",', self.step)
         if self.curvature is not None:

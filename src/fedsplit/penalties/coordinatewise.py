@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedsplit.arrays import Array, Mask
+from fedsplit.checks import weights
 from fedsplit.errors import InputError
-from fedsplit.penalties.penalty import check_weights
 
 Numbers = float | Sequence[float] | Array
 """One number for all coordinates, or one for each."""
@@ -83,7 +83,7 @@ class L1(Shrinking):
     lam: Numbers
 
     def __post_init__(self) -> None:
-        check_weights("L1: lam", self.lam)
+        weights("L1: lam", self.lam)
 
     def weights(self) -> tuple[Array, Array]:
         return np.asarray(self.lam, dtype=np.float64), np.zeros(())
@@ -103,8 +103,8 @@ class ElasticNet(Shrinking):
     l2: Numbers
 
     def __post_init__(self) -> None:
-        check_weights("ElasticNet: l1", self.l1)
-        check_weights("ElasticNet: l2", self.l2)
+        weights("ElasticNet: l1", self.l1)
+        weights("ElasticNet: l2", self.l2)
 
     def weights(self) -> tuple[Array, Array]:
         return np.asarray(self.l1, dtype=np.float64), np.asarray(self.l2, dtype=np.float64)

@@ -67,18 +67,6 @@ def prox_or_same(penalty: Penalty | None, v: Array, t: float | Array) -> Array:
     return point if on_host(v) else placed(point, v)
 
 
-def check_weights(name: str, values: object) -> None:
-    """Raise InputError unless ``values`` is a number ≥ 0, or one per coordinate."""
-    try:
-        array: Array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(
-            f"{name} must be a number or one number per coordinate, not {values!r}"
-        ) from None
-    if array.ndim > 1 or not (np.isfinite(array) & (array >= 0)).all():
-        raise InputError(f"{name} must be finite and at least zero, not {values!r}")
-
-
 def check_penalty(penalty: object) -> None:
     """Raise InputError unless ``penalty`` is None or has ``value`` and ``prox``."""
     if penalty is not None:
