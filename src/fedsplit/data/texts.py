@@ -22,13 +22,12 @@ from fedsplit.data.types import (
     ColumnProfile,
     Type,
     date_form,
-    declaration,
     float_form,
     is_number,
     number_form,
     share,
 )
-from fedsplit.errors import RowError
+from fedsplit.errors import RowError, as_type
 
 
 class Texts(NamedTuple):
@@ -124,15 +123,15 @@ def profile_of(counts: Counter[ValueClass], stored_texts: int | None = None) -> 
 
 def unreadable(where: str, column: str, wanted: Type, text: str, row: int) -> RowError:
     """The error that a row of a column, counted from 1, has a value that is not of a type."""
-    everywhere = f"or have the column read as text everywhere, by {declaration(column, 'text')}"
-    own = f"correct it, give na={[text]} if it stands for a missing value, {everywhere}"
-    # What is said to others has no value of a row in it.
-    public = f"correct it, name in na= what stands for a missing value, {everywhere}"
+    advice = (
+        "correct it, name it in na=[...] if it stands for a missing value, or have the column read "
+        f"as text everywhere, as in {as_type(column, 'text')}"
+    )
     if wanted == "number" and "," in text:
-        own = public = advice_on_number([text]) or public
+        advice = advice_on_number([text]) or advice
     return RowError(
-        one_line(where, f"column {column!r}, row {row}: {text!r} is no {wanted}: {own}"),
-        one_line(where, f"column {column!r} has a value that is no {wanted}: {public}"),
+        one_line(where, f"column {column!r}, row {row}: {text!r} is no {wanted}: {advice}"),
+        one_line(where, f"column {column!r} has a value that is no {wanted}: {advice}"),
     )
 
 
