@@ -22,12 +22,13 @@ from fedsplit.data.types import (
     ColumnProfile,
     Type,
     date_form,
+    declaration,
     float_form,
     is_number,
     number_form,
     share,
 )
-from fedsplit.errors import RowError, as_type
+from fedsplit.errors import RowError
 
 
 class Texts(NamedTuple):
@@ -123,15 +124,15 @@ def profile_of(counts: Counter[ValueClass], stored_texts: int | None = None) -> 
 
 def unreadable(where: str, column: str, wanted: Type, text: str, row: int) -> RowError:
     """The error that a row of a column, counted from 1, has a value that is not of a type."""
-    advice = (
-        "correct it, name it in na=[...] if it stands for a missing value, or have the column read "
-        f"as text everywhere, as in {as_type(column, 'text')}"
-    )
+    everywhere = f"or have the column read as text everywhere, by {declaration(column, 'text')}"
+    own = f"correct it, give na={[text]} if it stands for a missing value, {everywhere}"
+    # What is said to others has no value of a row in it.
+    public = f"correct it, name in na= what stands for a missing value, {everywhere}"
     if wanted == "number" and "," in text:
-        advice = advice_on_number([text]) or advice
+        own = public = advice_on_number([text]) or public
     return RowError(
-        one_line(where, f"column {column!r}, row {row}: {text!r} is no {wanted}: {advice}"),
-        one_line(where, f"column {column!r} has a value that is no {wanted}: {advice}"),
+        one_line(where, f"column {column!r}, row {row}: {text!r} is no {wanted}: {own}"),
+        one_line(where, f"column {column!r} has a value that is no {wanted}: {public}"),
     )
 
 

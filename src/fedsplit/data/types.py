@@ -225,6 +225,11 @@ def as_value(level: str, kind: Type) -> str | int | float | bool:
     return level
 
 
+def declaration(column: str, kind: Type) -> str:
+    """Return how a user declares the type of a column, for messages: ``types={'g': 'text'}``."""
+    return f"types={ {column: kind} }"
+
+
 def float_form(value: float) -> str:
     """A float as the text that ``number_form`` leaves unchanged: 1.0 is 1."""
     if math.isnan(value):

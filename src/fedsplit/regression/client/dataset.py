@@ -22,8 +22,8 @@ from fedsplit.data.look_alikes import check_looks
 from fedsplit.data.pooled.column_statistics import Statistic
 from fedsplit.data.sources.client_data import GroupSource, Source
 from fedsplit.data.tables import Table, is_missing, to_frame
-from fedsplit.data.types import level_form
-from fedsplit.errors import InputError, as_type, listed
+from fedsplit.data.types import declaration, level_form
+from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.description import ColumnRequest, Description
 from fedsplit.regression.client.design import Design
 from fedsplit.regression.client.findings import Finding
@@ -240,7 +240,7 @@ class Dataset:
         """What is to be known of how the rows are read."""
         merged = [
             f"codes such as {code} in column {column} are read as numbers, so that {code} and "
-            f"{level_form(code, 'number')} are one level: give {as_type(column, 'text')} to "
+            f"{level_form(code, 'number')} are one level: give {declaration(column, 'text')} to "
             "keep them apart"
             for column, code in self._merged.items()
         ]

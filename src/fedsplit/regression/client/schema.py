@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fedsplit.data.formula.formula import Formula
-from fedsplit.data.types import ColumnProfile, Type
-from fedsplit.errors import InputError, as_type
+from fedsplit.data.types import ColumnProfile, Type, declaration
+from fedsplit.errors import InputError
 from fedsplit.regression.client.description import ColumnRequest
 from fedsplit.regression.families import FAMILIES
 
@@ -212,7 +212,7 @@ def _stored_category(column: str, fits: Mapping[str, ColumnProfile]) -> Type:
             raise InputError(
                 f"column {column} is a category at client {one} and holds {IN_WORDS[fit.type]} at "
                 f"client {other}: write C({column}) if it is a category, or declare it by "
-                f"{as_type(column, fit.type)}"
+                f"{declaration(column, fit.type)}"
             )
     return "text"
 
@@ -225,7 +225,7 @@ def _check_labels(column: str, fits: Mapping[str, ColumnProfile]) -> None:
         raise InputError(
             f"column {column} is a category of words at client {labels[0]} and holds numbers at "
             f"client {numbers[0]}: if they stand for the same, give every value its label, or give "
-            f"{as_type(column, 'text')} to keep them apart"
+            f"{declaration(column, 'text')} to keep them apart"
         )
 
 
@@ -249,6 +249,6 @@ def _common_type(column: str, fits: Mapping[str, ColumnProfile], category: bool)
         (one, first), (other, second) = (other, second), (one, first)
     raise InputError(
         f"column {column} holds {IN_WORDS[first]} at client {one} and {IN_WORDS[second]} at client "
-        f"{other}: correct the file, declare the column by {as_type(column, first)}, or "
+        f"{other}: correct the file, declare the column by {declaration(column, first)}, or "
         f"write C({column}) if it is a category"
     )
