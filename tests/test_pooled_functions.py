@@ -95,6 +95,15 @@ def test_intervals_are_those_of_r(text: str) -> None:
     assert (codes + 1).tolist() == expected["codes"]
 
 
+def test_breaks_and_knots_may_be_written_in_any_order() -> None:
+    cut, _ = read("cut(x, c(30, 10, 20))")
+    assert cut.labels({}) == ["(10,20]", "(20,30]"]
+    knots, _ = read("bs(x, knots=c(3, 1), Boundary.knots=c(9, 0))")
+    x = np.linspace(0.0, 9.0, 7)
+    ordered, _ = read("bs(x, knots=c(1, 3), Boundary.knots=c(0, 9))")
+    np.testing.assert_array_equal(knots.values(x, {}), ordered.values(x, {}))
+
+
 def test_polynomials_are_orthonormal_however_far_from_zero_the_values_are() -> None:
     rng = np.random.default_rng(0)
     columns = [rng.normal(size=400) + 1e7, np.exp(1.2 * rng.normal(size=400)), np.arange(400.0) % 7]

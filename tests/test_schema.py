@@ -342,8 +342,8 @@ def test_a_timestamp_is_a_fraction_of_a_day_and_utc_unless_it_says_otherwise(
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        (["1,5", "2,25", "3"], ["looks like numbers, such as '1,5'", "decimal=','"]),
-        (["1,234", "12,345", "7"], ["looks like numbers", "'1,234'"]),
+        (["1,5", "2,25", "3"], ["looks like numbers, such as '1,5'", "decimal=',' if that is"]),
+        (["1,234", "12,345", "7"], ["looks like numbers", "'1,234'", "separate thousands"]),
         (["1 234", "1.234,5", "7,5"], ["looks like numbers"]),
         (["5%", "10%", "7%"], ["looks like numbers, such as '5%'"]),
         (["1", "2", "3", "4", "5", "6", "x"], ["row 7: 'x' is no number", "na=['x']"]),

@@ -17,9 +17,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fedsplit.data.categories import readable
 from fedsplit.data.sources.sources import sources
 from fedsplit.data.texts import as_text
-from fedsplit.data.types import MISSING, ColumnProfile
+from fedsplit.data.types import MISSING, ColumnProfile, Type
 from fedsplit.errors import InputError
 from tampering import mutated
 
@@ -760,3 +761,17 @@ def test_a_file_whose_name_is_no_text_is_refused_in_one_line(tmp_path: Path) -> 
     with pytest.raises(InputError, match=r"^'.*': its name is not UTF-8: rename it") as caught:
         sources(tmp_path)
     assert str(caught.value).isascii()
+
+
+def test_a_value_that_is_not_of_its_type_can_be_read_as_missing() -> None:
+    texts = {
+        "x": np.array(["1.5", "inf", "k", None], dtype=object),
+        "g": np.array(["01", "1", "b", None], dtype=object),
+        "w": np.array(["p", None, "q", "1"], dtype=object),
+    }
+    types: dict[str, Type] = {"x": "number", "g": "number", "w": "text"}
+    found = readable(texts, types, {"g"})
+    np.testing.assert_array_equal(found["x"], [1.5, np.nan, np.nan, np.nan])
+    assert list(found["g"].categories) == ["1"]
+    assert found["g"].codes.tolist() == [0, 0, -1, -1]
+    assert found["w"].tolist() == ["p", None, "q", "1"]

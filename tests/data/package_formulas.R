@@ -14,7 +14,7 @@ sources <- list(
     "Days ~ Eth * Age * Lrn * Sex - Eth:Age:Lrn:Sex", "Days ~ .^2", "L75 ~ Noise/(Age + OME)", "L75 ~ Noise/Age",
     "Claims ~ District + Group + Age + offset(log(Holders))", "y ~ trt + I(week > 2)",
     "y ~ trt + week + offset(week)", "yield ~ block + N * P * K", "y ~ factor(temp)",
-    "y ~ factor(pair) + treat", "SF ~ sex + ldose - 1", "lang ~ IQ * COMB + IQave + SES",
+    "y ~ factor(pair) + treat", "stemp ~ -1 + sX", "SF ~ sex + ldose - 1", "lang ~ IQ * COMB + IQave + SES",
     "cbind(y, n - y) ~ P * A + V", "Volume ~ log(Height) + log(Girth)"
   ),
   survival = c(

@@ -21,9 +21,6 @@ from fedsplit.data.formula.syntax import Call, Name, Node, Number, Operation, Te
 Evaluator: TypeAlias = Callable[[ModelFrame], Any]
 """Computes an expression for some rows: an (n,) array, or a scalar if it has no column."""
 
-MOST_DEPTH = 250
-"""Of an expression: its parts are evaluated one inside the other."""
-
 UNARY: dict[str, Callable[[Any], Any]] = {
     "-": operator.neg,
     "+": operator.pos,
@@ -66,18 +63,12 @@ class Expression:
     def __init__(self) -> None:
         self.columns: list[str] = []
         self.calls: list[PooledCall] = []
-        self._depth = 0
 
     def number(self, node: Node) -> Evaluator:
-        """Compile a tree whose value is a number; a condition is 1 or 0."""
-        self._depth += 1
-        if self._depth > MOST_DEPTH:
-            raise ValueError("it is nested too deeply")
-        evaluator = self._compiled(node)
-        self._depth -= 1
-        return evaluator
+        """Compile a tree whose value is a number; a condition is 1 or 0.
 
-    def _compiled(self, node: Node) -> Evaluator:
+        A tree that is too deep raises RecursionError, here or when it is evaluated.
+        """
         match node:
             case Number():
                 # Not Python's integers, whose powers could take forever.
