@@ -27,7 +27,7 @@ from problems import problem
 
 Run = Callable[[Path | None, fs.Checkpoint | None], Array]
 
-HANDSHAKE = {"columns", "describe", "code", "fingerprint"}
+HANDSHAKE = {"survey", "code", "fingerprint"}
 
 PAUSE = 0.001
 """Seconds that an answer takes."""

@@ -609,7 +609,7 @@ def test_codes_with_zeros_that_are_read_as_numbers_are_warned_of(tmp_path: Path)
     model = fs.fit(tmp_path, "y ~ C(ward)")
     [warning] = [text for text in model.warnings if "ward" in text]
     assert warning.startswith("client a: codes such as 01 in column ward are read as numbers")
-    assert "01 and 1 are one level: give --types ward=text" in warning
+    assert "01 and 1 are one level: give types={'ward': 'text'}" in warning
     apart = fs.fit(tmp_path, "y ~ C(ward)", types={"ward": "text"})
     assert list(apart.names) == ["Intercept", "C(ward)[T.1]", "C(ward)[T.2]"]
     assert not [text for text in apart.warnings if "ward" in text]

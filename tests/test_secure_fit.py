@@ -178,8 +178,11 @@ def test_a_declared_level_that_no_row_has_is_left_out_and_the_order_is_the_decla
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"types": None}, "the study must declare the types of column event, x, g, in --types"),
-        ({"levels": {"event": ["no", "yes"]}}, "must declare the levels of column g, in --levels"),
+        ({"types": None}, "the study must declare the types of column event, x, g, in types={...}"),
+        (
+            {"levels": {"event": ["no", "yes"]}},
+            "declare the levels of column g, in levels={...}",
+        ),
         ({"formula": "event ~ ."}, "name the columns in the formula"),
     ],
 )
@@ -407,7 +410,6 @@ def test_every_question_says_whether_its_answers_may_be_added() -> None:
         "trials",
         "decrement",
         "direction",
-        "columns",
     ]
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from fedsplit.data.types import MOSTLY, is_date, is_number
-from fedsplit.errors import RowError
+from fedsplit.errors import RowError, as_type
 
 WRITTEN = re.compile(
     r"[-+]?[€$£]? ?[-+]?([0-9]+|[0-9]{1,3}([ .,'\u00a0\u202f][0-9]{3})+|(?=[.,]))([.,][0-9]+)?"
@@ -58,13 +58,13 @@ def check_looks(where: str, column: str, counts: Mapping[str, int]) -> None:
             raise RowError(f"{what}, such as {example!r}: {advice}", f"{what}: {advice}")
         if all(map(reads, counts)):
             message = (
-                f"{here} holds {words} that are stored as text: declare it, as in --types "
-                f"{column}={words[:-1]}, or write C({column}) if it is a category"
+                f"{here} holds {words} that are stored as text: declare it, as in "
+                f"{as_type(column, words[:-1])}, or write C({column}) if it is a category"
             )
             raise RowError(message, message)
         other = next(text for text in counts if not reads(text))
         advice = (
-            "correct the file, name it with --na if it stands for a missing value, or write "
+            "correct the file, name it in na=[...] if it stands for a missing value, or write "
             f"C({column}) if it is a category"
         )
         raise RowError(

@@ -19,7 +19,7 @@ from fedsplit.data.look_alikes import advice_on_number
 from fedsplit.data.reading import Reading, ValueClass
 from fedsplit.data.tables import DTYPES, Values, one_line
 from fedsplit.data.types import Fit, Type, date_form, float_form, is_number, number_form, share
-from fedsplit.errors import RowError
+from fedsplit.errors import RowError, as_type
 
 
 class Texts(NamedTuple):
@@ -116,8 +116,8 @@ def fit_of(counts: Counter[ValueClass], stored_texts: int | None = None) -> Fit:
 def unreadable(where: str, column: str, wanted: Type, text: str, row: int) -> RowError:
     """The error that a row of a column, counted from 1, has a value that is not of a type."""
     advice = (
-        "correct it, name it with --na if it stands for a missing value, or have the column read "
-        f"as text everywhere, as in --types {column}=text"
+        "correct it, name it in na=[...] if it stands for a missing value, or have the column read "
+        f"as text everywhere, as in {as_type(column, 'text')}"
     )
     if wanted == "number" and "," in text:
         advice = advice_on_number([text]) or advice

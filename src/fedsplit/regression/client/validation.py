@@ -46,7 +46,7 @@ def check_coding(coding: Coding) -> None:
 def _check_plan(plan: Plan) -> None:
     if plan.family not in FAMILIES:
         raise RequestError(f"the server sent the unknown family {plan.family[:40]!r}")
-    if not set(plan.levels) <= set(plan.columns):
+    if not {*plan.levels, *plan.categories} <= set(plan.columns):
         raise RequestError("the server sent levels of columns that are not used")
     if plan.classes and Formula(plan.formula).target_column is None:
         raise RequestError("the server sent classes of a target that is not a column")

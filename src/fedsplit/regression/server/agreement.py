@@ -1,0 +1,479 @@
+"""How clients agree on a plan: columns, types, levels, and states of functions, in step.
+
+The agreement is a dialogue. A draft of the plan is surveyed together with the first sums that
+functions such as ``poly`` depend on; from the answers the plan is decided here, once for all. A
+client is asked a second time only if it counted the levels of a category in another type than the
+one agreed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from fedsplit.arrays import Array
+from fedsplit.data.formula.formula import Formula
+from fedsplit.data.formula.pooled_functions import CATEGORIES, function_of
+from fedsplit.data.pooled.column_statistics import Statistic
+from fedsplit.data.pooled.function import State
+from fedsplit.data.types import Type
+from fedsplit.dialogue import Dialogue, converse, together
+from fedsplit.errors import InputError, listed
+from fedsplit.regression.client.design import Moments
+from fedsplit.regression.client.findings import Finding, in_lines
+from fedsplit.regression.client.measuring import Measured
+from fedsplit.regression.client.plan import Plan, columns_of
+from fedsplit.regression.client.questions.coding import Coding
+from fedsplit.regression.client.questions.moments import Coded
+from fedsplit.regression.client.questions.survey import Measure, Survey
+from fedsplit.regression.client.survey import RowCounts, SurveyAnswer
+from fedsplit.regression.families import FAMILIES
+from fedsplit.regression.options import Settings
+from fedsplit.regression.server.column_types import check_declared, with_columns, with_types
+from fedsplit.regression.server.federation import FederatedRows, FitAsking
+from fedsplit.regression.server.levels import with_levels
+from fedsplit.remote.members import Members
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What clients agreed on, and the moments of their rows.
+
+    Attributes
+    ----------
+    formula : Formula
+    plan : Plan
+        How every client makes a design of its rows.
+    rows : FederatedRows
+        The designs; a client without a complete row is left out.
+    moments : sequence of Moments
+        Of each of them.
+    missing : mapping of str to int
+        The rows that each client left out for missing values.
+    warnings : sequence of str
+        What could disclose single rows, or was left out: one line for each kind.
+    """
+
+    formula: Formula
+    plan: Plan
+    rows: FederatedRows
+    moments: Sequence[Moments]
+    missing: Mapping[str, int]
+    warnings: Sequence[str]
+
+    @property
+    def intercept(self) -> int | None:
+        """Which column of a design is the constant term, if there is one."""
+        if self.formula.intercept:
+            return 0
+        return None
+
+
+class AgreedColumns(NamedTuple):
+    """A plan without the states of its functions.
+
+    Attributes
+    ----------
+    plan : Plan
+    counts : dict of str to RowCounts
+        By client, those without a value left out.
+    empty : list of str
+        The clients without any value.
+    findings : list of Finding
+    """
+
+    plan: Plan
+    counts: dict[str, RowCounts]
+    empty: list[str]
+    findings: list[Finding]
+
+    @property
+    def taking_part(self) -> dict[str, RowCounts]:
+        """The counts of clients that have a complete row."""
+        return {name: each for name, each in self.counts.items() if each.complete}
+
+
+class AgreedStates(NamedTuple):
+    """The states of the functions of a formula.
+
+    Attributes
+    ----------
+    states : dict of str to State
+        By the text of a function.
+    used : dict of str to int
+        By client, the complete rows that have a value in every function: ``cut`` may lack one.
+    findings : list of Finding
+        What the sums could disclose of single rows.
+    """
+
+    states: dict[str, State]
+    used: dict[str, int]
+    findings: list[Finding]
+
+
+class AgreedPlan(NamedTuple):
+    """A plan, and the rows that are used by it.
+
+    Attributes
+    ----------
+    plan : Plan
+    counts : dict of str to RowCounts
+        By client.
+    used : dict of str to int
+        By client that takes part, the number of rows.
+    findings : list of Finding
+    """
+
+    plan: Plan
+    counts: dict[str, RowCounts]
+    used: dict[str, int]
+    findings: list[Finding]
+
+
+def agree(
+    members: Members, formula: Formula, settings: Settings, excluded: Sequence[str] = ()
+) -> Agreement:
+    """Agree with the clients on a plan, and ask for the moments of the rows that it makes.
+
+    Two exchanges are enough unless clients have different types in a category, or a function needs
+    more than one statistic of all rows.
+
+    Parameters
+    ----------
+    members : Members
+    formula : Formula
+        In which ``.`` may stand for all other columns but those ``excluded``.
+    settings : Settings
+    excluded : sequence of str
+
+    Raises
+    ------
+    InputError
+        If the clients' columns cannot be those of one model.
+    """
+    draft = draft_of(formula, settings, excluded)
+    if settings.secure:
+        draft = with_declarations(draft, settings)
+    plan, counts, used, findings = converse(agree_on_plan(draft, settings), FitAsking(members))
+    rows = FederatedRows(members.only(list(used)), plan, settings.strict)
+    coded = rows.code()
+    _check_terms(plan, dict(zip(used, coded, strict=True)))
+    findings += [finding for each in coded for finding in each.warnings]
+    return Agreement(
+        formula=Formula(plan.formula),
+        plan=plan,
+        rows=rows,
+        moments=[each.moments for each in coded],
+        missing={name: each.rows - used.get(name, 0) for name, each in counts.items()},
+        warnings=in_lines(findings),
+    )
+
+
+def draft_of(formula: Formula, settings: Settings, excluded: Sequence[str]) -> Plan:
+    """What a user has said of a model, before any client is asked."""
+    if not settings.intercept:
+        formula = formula.without_intercept()
+    plan = Plan(
+        formula=formula.text,
+        family=settings.family,
+        types=settings.declared,
+        weights=settings.weights,
+        offset=settings.offset,
+        exposure=settings.exposure,
+        excluded=tuple(excluded),
+    )
+    used = plan.columns
+    others = tuple(name for name in dict.fromkeys(settings.columns) if name not in used)
+    types = dict(settings.declared)
+    if not formula.open:
+        _check_formula(plan)
+        types = {name: types[name] for name in (*used, *others) if name in types}
+    text = {name for name, kind in types.items() if kind == "text" and name not in others}
+    categories = tuple(sorted({*formula.categories, *text}))
+    return replace(plan, types=types, others=others, categories=categories)
+
+
+def with_declarations(draft: Plan, settings: Settings) -> Plan:
+    """The plan of a study with secure sums or dp, in which everything is declared.
+
+    Raises
+    ------
+    InputError
+        If the study does not declare the type of a column, or the levels of a category.
+    """
+    mode = "secure sums" if settings.dp is None else "dp"
+    if Formula(draft.formula).open:
+        raise InputError(f"{mode}: name the columns in the formula, in place of the dot")
+    types: dict[str, Type] = dict.fromkeys(draft.others, "text")
+    types |= draft.types
+    columns = [*draft.columns, *draft.others]
+    _check_all_declared(mode, "types", columns, types)
+    declared = settings.declared_levels
+    plan = replace(
+        draft,
+        types={column: types[column] for column in columns},
+        categories=tuple({*draft.categories, *(set(draft.columns) & declared.keys())}),
+    )
+    _check_all_declared(mode, "levels", sorted(plan.categorical), declared)
+    return replace(plan, levels={column: declared[column] for column in sorted(plan.categorical)})
+
+
+def declaration(
+    members: Members, formula: Formula, settings: Settings, excluded: Sequence[str]
+) -> Plan:
+    """What a study with secure sums declares, of clients that may be asked before it.
+
+    Between organisations no client answers what its columns hold; where all rows are at hand, as
+    when a study is tried out, they are surveyed.
+    """
+    draft = draft_of(formula, settings, excluded)
+    columns = converse(agree_on_columns(draft, settings), FitAsking(members))
+    lacking = [*columns.empty, *(columns.counts.keys() - columns.taking_part.keys())]
+    if lacking:
+        raise InputError(
+            f"client {listed(lacking)} has no complete row: with secure sums every client takes "
+            "part, leave it out of the data"
+        )
+    plan = columns.plan
+    if not plan.classes:
+        return plan
+    target = str(Formula(plan.formula).target_column)
+    return replace(plan, levels={**plan.levels, target: plan.classes})
+
+
+def agree_on_plan(draft: Plan, settings: Settings) -> Dialogue[AgreedPlan]:
+    """Agree on types, levels and states of functions, as far as possible in the same exchanges."""
+    dialogues: dict[str, Dialogue[object]] = {"columns": agree_on_columns(draft, settings)}
+    if Formula(draft.formula).pooled:
+        dialogues["states"] = agree_on_states(Coding(draft, settings.strict, ()))
+    results = yield from together(dialogues)
+    columns: AgreedColumns = results["columns"]
+    states: AgreedStates | None = results.get("states")
+    plan, findings = columns.plan, columns.findings
+    taking_part = columns.taking_part
+    while True:
+        if "states" in results and states is None:
+            coding = Coding(plan, settings.strict, tuple(taking_part))
+            states = yield from agree_on_states(coding)
+            assert states is not None  # with all types agreed on, every client has an answer
+        used = {name: each.complete for name, each in taking_part.items()}
+        if states is not None:
+            used |= {name: rows for name, rows in states.used.items() if name in used}
+            _check_inside(taking_part, used, settings)
+        inside = {name: each for name, each in taking_part.items() if used[name]}
+        if not inside:
+            raise InputError(f"formula {plan.formula!r}: every row is outside the breaks of cut()")
+        if len(inside) == len(taking_part):
+            break
+        # nothing of a client that takes no part is in the plan
+        plan, findings = with_levels(columns.plan, settings, inside)
+        taking_part = inside
+        if states is not None and states.states:
+            states = None
+    findings = [*findings, *_left_out(columns, used)]
+    if states is not None:
+        plan = replace(plan, state=states.states)
+        findings += states.findings
+    findings += [finding for each in columns.counts.values() for finding in each.warnings]
+    return AgreedPlan(plan, columns.counts, used, findings)
+
+
+def agree_on_columns(draft: Plan, settings: Settings) -> Dialogue[AgreedColumns]:
+    """Agree on the types of columns and the levels of categories."""
+    answers: dict[str, SurveyAnswer] = yield Survey(Coding(draft, settings.strict, ()))
+    plan, empty = draft, []
+    if draft.is_draft:
+        empty = _without_values(answers)
+        full = {name: each for name, each in answers.items() if name not in empty}
+        plan = with_columns(draft, full or answers)
+        if Formula(draft.formula).open:
+            _check_formula(plan)
+        if not full or (empty and settings.empty_site == "refuse"):
+            raise InputError(
+                f"there is no row with a value at client {listed(empty)}: correct the data, leave "
+                "the client out, or choose leave-out for empty sites"
+            )
+        check_declared(settings.declared, (each.names for each in answers.values()))
+        plan = with_types(plan, full)
+        uncounted = tuple(name for name, each in full.items() if not _is_counted(each, plan))
+        if uncounted:
+            full |= yield Survey(Coding(plan, settings.strict, uncounted))
+        answers = full
+    counts = {name: each.counts for name, each in answers.items() if each.counts is not None}
+    if settings.missing == "fail":
+        _check_complete(counts)
+    columns = AgreedColumns(plan, counts, empty, [])
+    if not columns.taking_part:
+        raise InputError(_without_complete_rows(counts))
+    plan, findings = with_levels(plan, settings, columns.taking_part)
+    return columns._replace(plan=plan, findings=findings)
+
+
+def agree_on_states(coding: Coding) -> Dialogue[AgreedStates | None]:
+    """Agree on what functions such as ``poly`` and ``cut`` know of the rows of all clients.
+
+    None if a client cannot answer before the types of a draft are agreed on.
+
+    Raises
+    ------
+    InputError
+        If there is no such function of these rows, such as a polynomial of too high a degree.
+    """
+    formula = Formula(coding.plan.formula)
+    used: dict[str, int] = {}
+    findings: dict[Finding, None] = {}
+    agreements = together(_state_agreements(formula))
+    totals: dict[str, Array] | None = None
+    states: dict[str, State] | None = None
+    while states is None:
+        statistics: Mapping[str, Statistic] = {}
+        try:
+            statistics = agreements.send(totals).questions
+        except StopIteration as end:
+            states = end.value
+            if used or not any(call.function in CATEGORIES for call in formula.pooled):
+                break  # else the rows between the breaks that a user wrote are still to be counted
+        except ValueError as error:
+            raise InputError(f"formula {formula.text!r}: {error}") from None
+        answers: dict[str, Measured | None] = yield Measure(coding, statistics)
+        measured = {name: each for name, each in answers.items() if each is not None}
+        if len(measured) < len(answers):
+            return None
+        used = {name: each.used for name, each in measured.items()}
+        findings |= dict.fromkeys(note for each in measured.values() for note in each.warnings)
+        totals = {
+            text: statistic.total([each.parts[text] for each in measured.values()])
+            for text, statistic in statistics.items()
+        }
+    return AgreedStates(states or {}, used, list(findings))
+
+
+def _state_agreements(formula: Formula) -> dict[str, Dialogue[State]]:
+    """The agreements that the functions of a formula need, by their text."""
+    agreements = {}
+    for call in formula.pooled:
+        agreement = function_of(call).asking(call.options)
+        if agreement is not None:
+            agreements[call.text] = _naming(call.text, agreement)
+    return agreements
+
+
+def _naming(text: str, agreement: Dialogue[State]) -> Dialogue[State]:
+    """An agreement whose errors begin with the function that they are about."""
+    try:
+        return (yield from agreement)
+    except ValueError as error:
+        raise ValueError(f"{text}: {error}") from None
+
+
+def _check_formula(plan: Plan) -> None:
+    """Raise InputError if the family cannot have such a model, or a column has two uses."""
+    family, formula = FAMILIES[plan.family], Formula(plan.formula)
+    for text in plan.extra:
+        # the trials of a share, as in died / n
+        trials = family.binary and text == plan.weights and text in formula.target_columns
+        if columns_of(text) == [text] and text in formula.columns and not trials:
+            raise InputError(
+                f"column {text} is in the formula and is a weight, offset or exposure: "
+                "it cannot be both"
+            )
+    if formula.has_offset and not family.takes_offset:
+        raise InputError(f"{plan.family} takes no offset")
+    if formula.grouped is not None and not family.binary:
+        raise InputError(f"{formula.target}: it is a target of logistic, not of {plan.family}")
+
+
+def _check_all_declared(
+    mode: str, what: str, columns: Sequence[str], declared: Mapping[str, object]
+) -> None:
+    lacking = [column for column in columns if column not in declared]
+    if lacking:
+        raise InputError(
+            f"{mode}: the study must declare the {what} of column {listed(lacking)}, in "
+            f"{what}={{...}}: no client tells them"
+        )
+
+
+def _without_values(answers: Mapping[str, SurveyAnswer]) -> list[str]:
+    """The clients that have columns of the model, or none at all, and no value in any of them."""
+    return [
+        name
+        for name, each in answers.items()
+        if all(fit is not None and fit.empty for fit in each.fits.values())
+        and (each.fits or not each.names)
+    ]
+
+
+def _is_counted(answer: SurveyAnswer, plan: Plan) -> bool:
+    """Whether a client has counted the levels of all categories in the types of a plan."""
+    counts = answer.counts
+    if counts is None or not counts.complete:
+        return counts is not None
+    return all(
+        column in counts.levels and counts.types[column] == plan.types[column]
+        for column in plan.categorical
+    )
+
+
+def _check_complete(counts: Mapping[str, RowCounts]) -> None:
+    """Raise InputError if a value is missing."""
+    for name, each in counts.items():
+        for column, absent in each.missing.items():
+            if absent:
+                raise InputError(
+                    f"client {name}: column {column} has {absent} missing "
+                    f"value{'s' * (absent > 1)}: fill them, or choose drop for missing values"
+                )
+
+
+def _without_complete_rows(counts: Mapping[str, RowCounts]) -> str:
+    """The message that no row of any client is complete."""
+    columns = listed(next(iter(counts.values())).types)
+    sizes = listed(f"{name} has {each.rows} rows" for name, each in counts.items())
+    return f"no client has a row without missing values in {columns}: client {sizes}"
+
+
+def _check_inside(
+    counts: Mapping[str, RowCounts], used: Mapping[str, int], settings: Settings
+) -> None:
+    """Raise InputError if rows that ``cut`` has no interval for are missing values and refused."""
+    for name, each in counts.items():
+        outside = each.complete - used[name]
+        if outside and settings.missing == "fail":
+            raise InputError(
+                f"client {name}: {outside} row{'s' * (outside > 1)} outside the breaks of cut(): "
+                "write wider ones, or choose drop for missing values"
+            )
+
+
+def _left_out(columns: AgreedColumns, used: Mapping[str, int]) -> list[Finding]:
+    """The clients that take no part."""
+    incomplete = [name for name in columns.counts if name not in used]
+    findings = []
+    for names, what in ((incomplete, "complete row"), (columns.empty, "row with a value")):
+        findings += [
+            Finding(
+                name,
+                f"client {name} has no {what} and is left out",
+                f"clients have no {what} and are left out",
+                name,
+            )
+            for name in names
+        ]
+    return findings
+
+
+def _check_terms(plan: Plan, coded: Mapping[str, Coded]) -> None:
+    """Raise InputError unless all designs have the same columns, one at least."""
+    expected: list[str] | None = None
+    for name, each in coded.items():
+        terms = list(each.moments.names)
+        if not terms:
+            raise InputError(f"formula {plan.formula!r}: there is no term on the right")
+        if expected is None:
+            expected = terms
+        if terms != expected:
+            raise InputError(
+                f"client {name}: its terms are {listed(terms)}, not {listed(expected)}"
+            )
