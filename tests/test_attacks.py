@@ -156,7 +156,7 @@ def test_the_owner_is_told_of_a_column_that_rows_lack_and_what_to_do(tmp_path: P
     assert "singles out row 199 " in why
     assert why.endswith(
         "Rows that lack bmi are left out of some models and not of others: models of one project "
-        "need the same columns=[...]"
+        "need the same option columns"
     )
     assert "bmi" not in str(refused.value)
     assert "--columns" in str(refused.value)

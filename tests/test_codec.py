@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fedsplit.arrays import Array, Mask
 from fedsplit.clients.question import Answer, Question
 from fedsplit.clients.questions import ProofScalars, Prox
-from fedsplit.data.types import Fit, Share, Type
+from fedsplit.data.types import ColumnProfile, Share, Type
 from fedsplit.errors import InputError
 from fedsplit.local.gradient import GradientProx
 from fedsplit.local.newton import ExactProx, NewtonProx
@@ -111,7 +111,10 @@ KINDS: list[tuple[Any, st.SearchStrategy[Any]]] = [
         Plan,
         st.builds(Plan, words, words, types=mappings(words, types), others=st.lists(words)),
     ),
-    (dict[str, Fit | None], mappings(words, st.none() | st.builds(Fit, *[shares] * 5))),
+    (
+        dict[str, ColumnProfile | None],
+        mappings(words, st.none() | st.builds(ColumnProfile, *[shares] * 5)),
+    ),
     (
         RowCounts,
         st.builds(

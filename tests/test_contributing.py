@@ -20,10 +20,9 @@ from fedsplit.clients.adding import SUM, VALUES
 from fedsplit.clients.question import CostQuestion, Part
 from fedsplit.clients.questions import QUESTIONS, Gradient, Information
 from fedsplit.commands.app import run
-from fedsplit.data.formula.pooled_functions import NUMBERS
-from fedsplit.data.pooled.agreement import Asking
+from fedsplit.data.formula.pooled_functions import POOLED, Signature
 from fedsplit.data.pooled.column_statistics import ColumnMoments
-from fedsplit.data.pooled.function import Options, State
+from fedsplit.data.pooled.function import PooledFunction, State
 from fedsplit.dialogue import Dialogue
 from fedsplit.local.newton import LocalNewton, proximal
 from fedsplit.local.solver import Proximal, Start
@@ -305,30 +304,19 @@ def test_a_question_of_many_parts_is_one_class_and_one_line(
         np.testing.assert_allclose(total.parts[name][0], part.sum(axis=0), rtol=1e-14)
 
 
-class Relative:
+class Relative(PooledFunction):
     """``relative(x)``: a column over its mean over all clients."""
 
-    parameters: tuple[str, ...] = ()
-
-    def check(self, options: Options) -> None:
-        pass
-
-    def asking(self, options: Options) -> Asking:
+    def agreement(self) -> Dialogue[State]:
         _, mean, _ = yield ColumnMoments()
         return {"mean": [float(mean)]}
 
-    def report(self, options: Options, state: State) -> str:
-        return ""
-
-    def endings(self, options: Options, state: State) -> list[str]:
-        return [""]
-
-    def values(self, x: Array, options: Options, state: State) -> Array:
+    def values(self, x: Array, state: State) -> Array:
         return np.asarray(x / state["mean"][0])[:, None]
 
 
 def test_a_function_of_all_rows_is_one_class_and_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(NUMBERS, "relative", Relative())
+    monkeypatch.setitem(POOLED, "relative", Signature((), lambda given: Relative()))
     rows = people(3)
     model = fs.fit(rows, "visits ~ relative(age)")
     pooled = fs.fit(rows, "visits ~ age")

@@ -29,7 +29,7 @@ from fedsplit.data.files.libraries import labelled
 from fedsplit.data.reading import Reading
 from fedsplit.data.sources.client_data import Source
 from fedsplit.data.sources.sources import sources
-from fedsplit.data.types import Fit
+from fedsplit.data.types import ColumnProfile
 from fedsplit.errors import InputError
 from tampering import mutated
 
@@ -414,7 +414,7 @@ def test_codes_of_the_user_are_missing_in_every_format(tmp_path: Path) -> None:
         assert read["t"].tolist() == ["x", None, None, None], data
 
 
-def fit_of(source: Source, column: str) -> Fit:
+def fit_of(source: Source, column: str) -> ColumnProfile:
     """What a column can be read as."""
     fit = source.columns()[column]
     assert fit is not None
@@ -609,7 +609,7 @@ def test_codes_with_zeros_that_are_read_as_numbers_are_warned_of(tmp_path: Path)
     model = fs.fit(tmp_path, "y ~ C(ward)")
     [warning] = [text for text in model.warnings if "ward" in text]
     assert warning.startswith("client a: codes such as 01 in column ward are read as numbers")
-    assert "01 and 1 are one level: give types={'ward': 'text'}" in warning
+    assert "01 and 1 are one level: give types={'ward': 'text'} to keep them apart" in warning
     apart = fs.fit(tmp_path, "y ~ C(ward)", types={"ward": "text"})
     assert list(apart.names) == ["Intercept", "C(ward)[T.1]", "C(ward)[T.2]"]
     assert not [text for text in apart.warnings if "ward" in text]

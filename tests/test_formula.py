@@ -130,6 +130,16 @@ def test_columns_are_listed_in_the_order_of_the_formula() -> None:
         ("y ~ Intercept", "rename it"),
         ("y ~ 'a'", "neither a column"),
         ("y ~ x %or% h", "neither a column"),
+        ("y ~ (x", "a matching ) is missing"),
+        ("y ~ log(x", "a matching ) is missing"),
+        ("y ~ {x", "a matching } is missing"),
+        ("y ~ {x)", "no bracket that ) could close"),
+        ("y ~ x)", "no bracket that ) could close"),
+        ("y ~ (x, h)", "a comma is for the arguments"),
+        ("y ~ x +", "something is missing after +"),
+        ("y ~ * x", "missing before *"),
+        ("y ~ log(base=2, x)", "arguments with a name come last"),
+        ("y ~ " + "(" * 300 + "x" + ")" * 300, "nested too deeply"),
     ],
 )
 def test_a_formula_that_cannot_be_is_refused_with_the_reason(text: str, why: str) -> None:
@@ -358,6 +368,9 @@ def test_a_design_can_be_written_without_changing_the_frame() -> None:
         "(" + "+".join(f"a{i}" for i in range(90)) + ")**2" + "+z" * 2_000,
         "x" + "^2" * 2_000,
         "+".join(f"I(x*{i})" for i in range(3_000)),
+        "-" * 5_000 + "x",
+        "(" * 5_000 + "x" + ")" * 5_000,
+        "(x+" * 1_200 + "x" + ")" * 1_200,
         "{" + "-" * 5_000 + "x}",
         "{" + "+".join(["x"] * 5_000) + "}",
         "{" + "x**" * 5_000 + "2}",
@@ -380,10 +393,10 @@ def test_a_formula_that_would_take_long_is_refused_soon(terms: str) -> None:
     "terms",
     [
         "+".join(f"I(x*{i})" for i in range(1_500)),
-        "-" * 5_000 + "x",
-        "(" * 5_000 + "x" + ")" * 5_000,
-        "{" + "(" * 5_000 + "x" + ")" * 5_000 + "}",
-        "(x+" * 1_200 + "x" + ")" * 1_200,
+        "+".join(["x"] * 5_000),
+        "(" * 100 + "x" + ")" * 100,
+        "{" + "(" * 100 + "x" + ")" * 100 + "}",
+        "(x+" * 60 + "x" + ")" * 60,
     ],
 )
 def test_a_long_formula_takes_little_time(terms: str) -> None:

@@ -393,3 +393,66 @@ def test_columns_of_a_study_decide_which_rows_a_model_of_some_of_them_has() -> N
     assert model.predict(frames["hospital0"][["age"]]).shape == (len(frames["hospital0"]),)
     target = fs.fit(frames, target="visits", family="poisson", columns=["age", "score"])
     assert target.plan.formula == "visits ~ age + score"
+
+
+def test_rows_without_a_group_are_left_out_and_said_or_refused() -> None:
+    frame = pd.concat([each.assign(site=name) for name, each in people(3).items()])
+    frame = frame.reset_index(drop=True)
+    gaps = frame.assign(site=frame["site"].where(frame.index % 10 != 4))
+    model = fs.fit(gaps, "score ~ age", group="site")
+    expected = fs.fit(gaps.dropna(subset="site"), "score ~ age", group="site")
+    np.testing.assert_array_equal(model.coef, expected.coef)
+    lost = int(gaps["site"].isna().sum())
+    [warning] = [text for text in model.warnings if "'site'" in text]
+    assert f"{lost} of {len(frame)} rows have no 'site'" in warning
+    assert "missing='fail' refuses them" in warning
+    assert not [text for text in expected.warnings if "'site'" in text]
+    with pytest.raises(fs.InputError, match=rf"{lost} of {len(frame)} rows .* by missing='drop'"):
+        fs.fit(gaps, "score ~ age", group="site", missing="fail")
+
+
+def test_counts_that_are_not_whole_are_warned_of_as_in_r() -> None:
+    frames = people(3)
+    assert not fs.fit(frames, "visits ~ age", family="poisson").warnings
+    [name, *_] = frames
+    frames[name] = frames[name].assign(visits=frames[name]["visits"] / 2)
+    model = fs.fit(frames, "visits ~ age", family="poisson")
+    [warning] = [text for text in model.warnings if "visits" in text]
+    assert warning.startswith(f"client {name} has values of visits that are not whole")
+    assert "exposure=" in warning
+    assert not [text for text in fs.fit(frames, "visits ~ age").warnings if "whole" in text]
+
+
+@pytest.mark.parametrize("family", ["gaussian", "logistic"])
+def test_one_complete_row_is_said_with_the_columns_that_are_missing_most(family: str) -> None:
+    rows = pd.DataFrame({"y": [0.0, 1.0] * 10, "x": np.nan, "z": np.nan})
+    rows.loc[:4, "z"] = 1.0
+    first = rows.copy()
+    first.loc[3, "x"] = 2.0
+    with pytest.raises(fs.InputError) as caught:
+        fs.fit([first, rows], "y ~ z + x", family=family)
+    assert "1 of 40 rows is complete, values are missing of x in 39, z in 30" in str(caught.value)
+
+
+def test_messages_speak_of_parameters_in_python_and_of_options_on_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.csv"
+    wards = "".join(f"{i % 7},{ward}\n" for i in range(20) for ward in ("01", "1", "2"))
+    for text, formula, python, terminal in (
+        ("y,x\n1,2\n2,\n3,5\n", "y ~ x", "by missing='drop'", "by --missing drop"),
+        ("y,x\n" + "1,2\n2,3\n" * 9 + "3,k.A.\n", "y ~ x", "na=['k.A.']", "--na 'k.A.'"),
+        ("y,x\n" + "1,2\n2,3\n" * 9 + "3,-\n", "y ~ x", "na=['-']", "--na=-"),
+        ('y,x\n1,"1,5"\n2,"2,5"\n', "y ~ x", "decimal=','", "--decimal ','"),
+        ("y,ward\n" + wards, "y ~ C(ward)", "types={'ward': 'text'}", "--types ward=text"),
+    ):
+        path.write_text(text)
+        try:
+            said = " ".join(fs.fit(path, formula, missing="fail").warnings)
+        except fs.InputError as error:
+            said = str(error)
+        assert python in said
+        run(["fit", str(path), "--formula", formula, "--missing", "fail"])
+        printed = capsys.readouterr()
+        assert terminal in printed.out + printed.err
+        assert python not in printed.out + printed.err

@@ -1,6 +1,7 @@
-"""Designs are R's model matrices: figures of tests/data/model_matrix.R, which says how it runs."""
+"""Designs are R's model matrices: figures of scripts in tests/data, which say how they run."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import pandas as pd
 import pytest
 
 from fedsplit.data.formula.formula import Formula
-from fedsplit.data.formula.model_frame import Schema
+from fedsplit.data.formula.model_frame import ModelFrame, Schema
+from fedsplit.data.pooled.agreement import agree_on_states
+from fedsplit.data.pooled.column_statistics import Statistic, Withheld
 
 ROWS = pd.DataFrame(
     {
@@ -27,8 +30,9 @@ ROWS = pd.DataFrame(
 )
 LEVELS = {"a": ["p", "q", "r"], "b": ["u", "v"], "k": ["1", "2", "3", "4"]}
 
-with (Path(__file__).parent / "data" / "model_matrix.json").open(encoding="utf-8") as file:
-    ANSWERS = json.load(file)
+DATA = Path(__file__).parent / "data"
+ANSWERS = json.loads((DATA / "model_matrix.json").read_text(encoding="utf-8"))
+OF_PACKAGES = json.loads((DATA / "package_formulas.json").read_text(encoding="utf-8"))
 
 
 def levels_of(formula: Formula) -> dict[str, Any]:
@@ -51,3 +55,38 @@ def test_a_design_is_the_model_matrix_of_r(answer: dict[str, Any]) -> None:
     np.testing.assert_allclose(A, expected, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(offset, answer["offset"] or np.zeros(12), rtol=1e-12)
     assert len(set(columns.names)) == len(columns.names)
+
+
+@pytest.mark.parametrize(
+    "answer", OF_PACKAGES, ids=[f"{each['package']}: {each['formula']}" for each in OF_PACKAGES]
+)
+def test_a_formula_of_the_examples_of_a_package_has_the_model_matrix_of_r(
+    answer: dict[str, Any],
+) -> None:
+    rows = pd.DataFrame(answer["rows"])
+    formula = Formula(answer["formula"])
+    if formula.open:
+        formula = formula.expanded(rows)
+    levels = dict(answer["levels"])
+    for name in formula.categories - levels.keys():
+        levels[name] = sorted({f"{value:g}" for value in rows[name]})
+    types: dict[str, Any] = {
+        name: "text" if name in answer["levels"] else "number" for name in rows
+    }
+    schema = Schema({name: levels[name] for name in formula.columns if name in levels}, types)
+    calls = {call.text: call for call in formula.pooled}
+
+    def ask(wanted: Mapping[str, Statistic]) -> dict[str, Any]:
+        return {
+            text: statistic.part(calls[text].argument(ModelFrame(rows, schema)), Withheld(1))
+            for text, statistic in wanted.items()
+        }
+
+    agreements = {text: call.function.agreement() for text, call in calls.items()}
+    states = agree_on_states({text: each for text, each in agreements.items() if each}, ask)
+    columns = formula.compile(schema._replace(state=states))
+    A, offset = formula.evaluate(columns, rows)
+    expected = np.array(answer["columns"]).T
+    assert A.shape == expected.shape
+    np.testing.assert_allclose(A, expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(offset, answer["offset"] or np.zeros(len(rows)), rtol=1e-12)

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from fedsplit.arrays import Array
-from fedsplit.data.formula.pooled_functions import CATEGORIES, NUMBERS
+from fedsplit.data.formula.constants import Constant
+from fedsplit.data.formula.pooled_functions import POOLED
 from fedsplit.data.pooled.agreement import agree_on_states
 from fedsplit.data.pooled.column_statistics import ColumnMoments, Histogram, Statistic, Withheld
-from fedsplit.data.pooled.function import Constant, State
+from fedsplit.data.pooled.function import PooledFunction, State
 from fedsplit.data.pooled.knots import Spread, coarse_grid
 from fedsplit.data.pooled.orthogonal_polynomials import Recurrence
 
@@ -27,20 +28,20 @@ COLUMNS = {name: np.array(values) for name, values in FOUND["data"].items()}
 SMALLEST = Withheld(3)
 
 
-def read(text: str) -> tuple[str, str, dict[str, Constant]]:
-    """The function, column and constants of a call."""
+def read(text: str) -> tuple[PooledFunction, str]:
+    """The function and the column of a call."""
     spelled = text
     for name in ("Boundary.knots", "include.lowest", "dig.lab"):
         spelled = spelled.replace(name, name.replace(".", "_DOT_"))
     call = ast.parse(spelled, mode="eval").body
     assert isinstance(call, ast.Call)
     assert isinstance(call.func, ast.Name)
-    name = call.func.id
-    function: Any = {**NUMBERS, **CATEGORIES}[name]
-    values = dict(zip(function.parameters, call.args[1:], strict=False))
+    signature = POOLED[call.func.id]
+    values = dict(zip(signature.parameters, call.args[1:], strict=False))
     for keyword in call.keywords:
         values[str(keyword.arg).replace("_DOT_", ".")] = keyword.value
-    return name, ast.unparse(call.args[0]), {key: constant(node) for key, node in values.items()}
+    given: dict[str, Constant] = {key: constant(node) for key, node in values.items()}
+    return signature.read(given), ast.unparse(call.args[0])
 
 
 def constant(node: ast.expr) -> Any:
@@ -58,11 +59,9 @@ def constant(node: ast.expr) -> Any:
 
 def agreed(text: str, x: Array, sites: Any) -> State:
     """The state of a call, from what each site would send."""
-    name, _, options = read(text)
-    function: Any = {**NUMBERS, **CATEGORIES}[name]
-    function.check(options)
-    asking = function.asking(options)
-    if asking is None:
+    function, _ = read(text)
+    agreement = function.agreement()
+    if agreement is None:
         return {}
 
     def ask(wanted: Mapping[str, Statistic]) -> dict[str, Array]:
@@ -73,27 +72,26 @@ def agreed(text: str, x: Array, sites: Any) -> State:
             totals[key] = statistic.total(parts)
         return totals
 
-    return agree_on_states({text: asking}, ask)[text]
+    return agree_on_states({text: agreement}, ask)[text]
 
 
 @pytest.mark.parametrize("text", FOUND["basis"])
 def test_columns_are_those_of_r(text: str) -> None:
-    name, column, options = read(text)
+    function, column = read(text)
     x = COLUMNS[column].astype(np.float64)
     state = agreed(text, x, COLUMNS["site"])
-    values = NUMBERS[name].values(x, options, state)
+    values = function.values(x, state)
     expected = np.array(FOUND["basis"][text])
     np.testing.assert_allclose(values[:30], expected, rtol=1e-12, atol=1e-12)
-    assert len(NUMBERS[name].endings(options, state)) == values.shape[1]
+    assert len(function.labels(state)) == values.shape[1]
 
 
 @pytest.mark.parametrize("text", FOUND["intervals"])
 def test_intervals_are_those_of_r(text: str) -> None:
-    name, column, options = read(text)
+    cut, column = read(text)
     expected = FOUND["intervals"][text]
-    cut = CATEGORIES[name]
-    assert cut.levels(options, {}) == expected["levels"]
-    codes = cut.codes(COLUMNS[column].astype(np.float64), options, {})
+    assert cut.labels({}) == expected["levels"]
+    codes = cut.values(COLUMNS[column].astype(np.float64), {})
     assert (codes + 1).tolist() == expected["codes"]
 
 
@@ -103,7 +101,7 @@ def test_polynomials_are_orthonormal_however_far_from_zero_the_values_are() -> N
     for x in columns:
         sites = np.arange(400) % 3
         state = agreed("poly(x, 5)", x, sites)
-        values = NUMBERS["poly"].values(x, {"degree": 5}, state)
+        values = read("poly(x, 5)")[0].values(x, state)
         np.testing.assert_allclose(values.T @ values, np.eye(5), atol=1e-12)
         np.testing.assert_allclose(values.sum(axis=0), 0.0, atol=1e-11)
 
@@ -134,9 +132,10 @@ def test_agreed_knots_are_near_the_quantiles_and_short_numbers() -> None:
 def test_agreed_breaks_leave_no_row_out() -> None:
     x = np.random.default_rng(3).normal(50.0, 12.0, size=600)
     state = agreed("cut(x, 4)", x, np.arange(600) % 5)
-    codes = CATEGORIES["cut"].codes(x, {"breaks": 4}, state)
+    cut, _ = read("cut(x, 4)")
+    codes = cut.values(x, state)
     assert set(codes.tolist()) == {0, 1, 2, 3}
-    assert CATEGORIES["cut"].report({"breaks": 4}, state).startswith("breaks=c(-Inf, ")
+    assert cut.report(state).startswith("breaks=c(-Inf, ")
 
 
 def test_small_cells_of_a_histogram_are_withheld() -> None:
@@ -208,7 +207,5 @@ def test_polynomials_that_are_orthogonal_already_stay_as_they_are() -> None:
     ],
 )
 def test_arguments_that_cannot_be_are_refused(text: str, message: str) -> None:
-    name, _, options = read(text)
-    function: Any = {**NUMBERS, **CATEGORIES}[name]
     with pytest.raises(ValueError, match=message):
-        function.check(options)
+        read(text)

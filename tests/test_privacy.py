@@ -389,7 +389,10 @@ def test_a_level_that_no_row_has_leaves_no_standard_errors() -> None:
 
 
 WRONG: Sequence[tuple[dict[str, Any], str]] = [
-    ({"types": None}, "dp: the study must declare the types of column y, x, g, in types={...}"),
+    (
+        {"types": None},
+        "dp: the study must declare the types of column y, x, g, by the option types",
+    ),
     ({"levels": None}, "dp: the study must declare the levels of column"),
     ({"family": "multinomial"}, "dp is for the families"),
     ({"family": "poisson"}, "poisson has no bound on the residual of a row"),

@@ -178,11 +178,11 @@ def test_a_declared_level_that_no_row_has_is_left_out_and_the_order_is_the_decla
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"types": None}, "the study must declare the types of column event, x, g, in types={...}"),
         (
-            {"levels": {"event": ["no", "yes"]}},
-            "declare the levels of column g, in levels={...}",
+            {"types": None},
+            "the study must declare the types of column event, x, g, by the option types",
         ),
+        ({"levels": {"event": ["no", "yes"]}}, "must declare the levels of column g"),
         ({"formula": "event ~ ."}, "name the columns in the formula"),
     ],
 )

@@ -458,7 +458,7 @@ def test_a_study_whose_sums_would_not_be_secure_is_refused(
         (["--insecure"], "--secure needs keys that the clients made"),
         (["--keys", "keys", "--clients", "2"], "--secure needs 3 clients at least"),
         (["--keys", "keys", "--min-clients", "2"], "--secure needs 3 clients at least"),
-        (["--keys", "keys"], "declare the types of column y, x, ward, in --types"),
+        (["--keys", "keys"], "declare the types of column y, x, ward, by the option types"),
         (["--keys", "keys", "--types", "y=number,x=number,ward=text"], "levels of column ward"),
     ],
 )

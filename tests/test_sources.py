@@ -19,7 +19,7 @@ import pytest
 
 from fedsplit.data.sources.sources import sources
 from fedsplit.data.texts import as_text
-from fedsplit.data.types import MISSING, Fit
+from fedsplit.data.types import MISSING, ColumnProfile
 from fedsplit.errors import InputError
 from tampering import mutated
 
@@ -546,7 +546,13 @@ def test_a_group_column_splits_one_file_into_clients_and_reads_it_once(tmp_path:
 def test_a_group_that_cannot_split_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("site,v\na,1\n,2\nNA,3\n")
-    refused(lambda: sources(path, group="site"), path, "2 of 3 rows have no 'site'")
+    refused(
+        lambda: sources(path, group="site", missing="fail"),
+        path,
+        "2 of 3 rows have no 'site': fill them, or leave them out by missing='drop'",
+    )
+    path.write_text("site,v\n,2\nNA,3\n")
+    refused(lambda: sources(path, group="site"), path, "there is no row with a 'site'")
     refused(lambda: sources(path, group="sites"), path, "did you mean 'site'?")
     refused(
         lambda: sources([FRAME, FRAME], group="site"),
@@ -609,7 +615,7 @@ def test_frames_of_every_dtype_are_read_and_never_changed() -> None:
     assert read["category"].cat.categories.tolist() == ["x"]
     assert read["levels"].tolist() == [3.0, 4.0]
     assert source.read({"levels": "text"})["levels"].tolist() == ["3", "4"]
-    assert source.columns()["levels"] == Fit("all", "all", "none", "none", "none", True)
+    assert source.columns()["levels"] == ColumnProfile("all", "all", "none", "none", "none", True)
     assert read["decimal"].iloc[0] == 1.5
     assert read["stamp"].tolist()[0] == read["day"].tolist()[0] == 18292.0
     assert source.read({"stamp": "text"})["stamp"].tolist() == ["2020-01-31", None]

@@ -64,11 +64,6 @@ class TooFewClients(RuntimeError):
     """Too many clients are absent to continue; the message says which ones, and what to do."""
 
 
-def as_type(column: str, kind: str) -> str:
-    """How a user declares the type of a column in Python; a command shows it as its option."""
-    return f"types={{{column!r}: {kind!r}}}"
-
-
 def listed(items: Iterable[object], most: int = 6) -> str:
     """The first ``most`` items, separated by commas, and how many more there are."""
     texts = [str(item) for item in items]

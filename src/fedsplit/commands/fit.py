@@ -17,7 +17,7 @@ import typer
 from fedsplit import files
 from fedsplit.commands.interrupts import resumable
 from fedsplit.commands.options import Json, PrivacyOptions, Resilience, take, with_fields
-from fedsplit.commands.terminal import as_options, live
+from fedsplit.commands.terminal import in_options, live
 from fedsplit.errors import NotConverged
 from fedsplit.regression.options import FitOptions, Settings
 from fedsplit.texts import printable
@@ -106,7 +106,7 @@ def present(model: Model, out: Path | None, as_json: bool) -> bool:
     if as_json:
         typer.echo(json.dumps(model.to_dict(), indent=2, allow_nan=False))
     else:
-        typer.echo(as_options(printable(model.summary())))
+        typer.echo(printable(in_options(model.summary())))
         if out is not None:
             typer.echo(f"\npage: {out / 'report.html'}")
     if model.removed or model.not_estimable:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from decimal import Decimal
-from functools import lru_cache
-from typing import TypeAlias
+from functools import lru_cache, partial
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from fedsplit.data.reading import LEADING_ZERO
 from fedsplit.data.tables import Values
 from fedsplit.data.texts import Texts, as_text, distinct, unreadable
-from fedsplit.data.types import Type, level_form
+from fedsplit.data.types import Type, as_number, level_form
 from fedsplit.errors import RowError, listed
 
 Level: TypeAlias = str
@@ -51,6 +52,53 @@ def in_levels(where: str, column: str, values: Values, kind: Type) -> pd.Categor
             positions[code] = places.setdefault(form, len(places))
     coded = positions[texts.codes]
     return pd.Categorical.from_codes(coded, dtype=_dtype(tuple(places)), validate=False)
+
+
+def readable(
+    columns: Mapping[str, Values], types: Mapping[str, Type], coded: Collection[str]
+) -> dict[str, Values]:
+    """Read columns of text, without an error that would tell of a single row.
+
+    Parameters
+    ----------
+    columns : mapping of str to Values
+        As those of ``in_levels``.
+    types : mapping of str to Type
+        What each column is read as.
+    coded : collection of str
+        Those that are categories.
+
+    Returns
+    -------
+    dict of str to Values
+        Numbers as float64, NaN where a value is missing, infinite or no number; categories as
+        categoricals of levels, in which a value that is not of the type is missing.
+    """
+    found: dict[str, Values] = {}
+    for column, kind in types.items():
+        values = columns[column]
+        if column in coded:
+            levels = _valid(values, partial(level_form, kind=kind), None)
+            found[column] = in_levels("", column, levels, kind)
+        elif kind == "text":
+            found[column] = values
+        else:
+            numbers = _valid(values, partial(as_number, kind=kind), math.nan)
+            found[column] = np.where(np.isinf(numbers), math.nan, numbers)
+    return found
+
+
+def _valid(values: Values, read: Callable[[str], Any], missing: float | None) -> Values:
+    """Return a column of texts as ``read`` has each, (n,); ``missing`` where that fails."""
+    texts = Texts.of(values)
+    known = []
+    for text in texts.distinct:
+        try:
+            known.append(read(text))
+        except ValueError:
+            known.append(missing)
+    dtype = object if missing is None else np.float64
+    return np.array([*known, missing], dtype=dtype)[texts.codes]
 
 
 @lru_cache(maxsize=256)

@@ -12,8 +12,8 @@ from pandas.api import types
 
 from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.data.tables import Column, Table, Values, fail
-from fedsplit.data.texts import Texts, as_written, class_counts, distinct, fit_of
-from fedsplit.data.types import DAY, EMPTY, Fit, Type, share
+from fedsplit.data.texts import Texts, as_written, class_counts, distinct, profile_of
+from fedsplit.data.types import DAY, EMPTY, ColumnProfile, Type, share
 from fedsplit.errors import InputError
 
 
@@ -142,7 +142,7 @@ class SeriesColumn:
     def offers(self, kind: Type) -> bool:
         return True
 
-    def fit(self, reading: Reading) -> Fit | None:
+    def profile(self, reading: Reading) -> ColumnProfile | None:
         stored = _stored(self._series)
         present = _known(self._series, reading).dropna()
         if stored == "other":
@@ -154,11 +154,11 @@ class SeriesColumn:
                 numbers = present.to_numpy(dtype=np.float64)
                 whole = np.isfinite(numbers) & (np.floor(numbers) == numbers)
                 integer = share(int(np.count_nonzero(whole)), len(present))
-                return Fit(integer, "all", "none", "none", "none")
+                return ColumnProfile(integer, "all", "none", "none", "none")
             case "boolean":
-                return Fit("none", "none", "none", "all", "none")
+                return ColumnProfile("none", "none", "none", "all", "none")
             case "date":
-                return Fit("none", "none", "all", "none", "none")
+                return ColumnProfile("none", "none", "all", "none", "none")
         codes, values = distinct(present)
         counts = np.bincount(codes, minlength=len(values)).tolist()
         try:
@@ -171,7 +171,7 @@ class SeriesColumn:
             for value, text, count in zip(values, texts, counts, strict=True)
             if isinstance(value, str) and not reading.is_missing(text)
         )
-        return fit_of(classes, stored_texts)._replace(category=stored == "category")
+        return profile_of(classes, stored_texts)._replace(category=stored == "category")
 
     def values(self, where: str, name: str, kind: Type, reading: Reading) -> Values:
         series = self._series

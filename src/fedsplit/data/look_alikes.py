@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from fedsplit.data.types import MOSTLY, is_date, is_number
-from fedsplit.errors import RowError, as_type
+from fedsplit.data.types import MOSTLY, Type, declaration, is_date, is_number
+from fedsplit.errors import RowError
 
 WRITTEN = re.compile(
     r"[-+]?[€$£]? ?[-+]?([0-9]+|[0-9]{1,3}([ .,'\u00a0\u202f][0-9]{3})+|(?=[.,]))([.,][0-9]+)?"
@@ -40,15 +40,17 @@ def check_looks(where: str, column: str, counts: Mapping[str, int]) -> None:
         The rows of each value.
     """
     here = f"{where}: column {column}"
-    for words, looks, reads, advice in (
-        ("numbers", _looks_like_number, is_number, advice_on_number(counts)),
+    rules: Sequence[tuple[Type, str, Callable[[str], bool], Callable[[str], bool], str]] = (
+        ("number", "numbers", _looks_like_number, is_number, advice_on_number(counts)),
         (
+            "date",
             "dates",
             _looks_like_date,
             is_date,
             "write them as 2020-01-31, or give their format as dates in a TOML list of clients",
         ),
-    ):
+    )
+    for kind, words, looks, reads, advice in rules:
         if not _most(looks, counts):
             continue
         if not _most(reads, counts):
@@ -58,18 +60,17 @@ def check_looks(where: str, column: str, counts: Mapping[str, int]) -> None:
             raise RowError(f"{what}, such as {example!r}: {advice}", f"{what}: {advice}")
         if all(map(reads, counts)):
             message = (
-                f"{here} holds {words} that are stored as text: declare it, as in "
-                f"{as_type(column, words[:-1])}, or write C({column}) if it is a category"
+                f"{here} holds {words} that are stored as text: declare it by "
+                f"{declaration(column, kind)}, or write C({column}) if it is a category"
             )
             raise RowError(message, message)
         other = next(text for text in counts if not reads(text))
-        advice = (
-            "correct the file, name it in na=[...] if it stands for a missing value, or write "
-            f"C({column}) if it is a category"
-        )
+        category = f"or write C({column}) if it is a category"
         raise RowError(
-            f"{here} holds {words}, but {other!r} is none: {advice}",
-            f"{here} holds {words}, but also other text: {advice}",
+            f"{here} holds {words}, but {other!r} is none: correct the file, give na={[other]} if "
+            f"it stands for a missing value, {category}",
+            f"{here} holds {words}, but also other text: correct the file, name in na= what stands "
+            f"for a missing value, {category}",
         )
 
 
@@ -80,12 +81,11 @@ def advice_on_number(texts: Iterable[str]) -> str:
     if with_comma and all(map(THOUSANDS.fullmatch, with_comma)):
         return (
             "remove the commas if they separate thousands, or read the file by a query, as in "
-            "read_csv('x.csv', thousands=','); give --decimal ',' only if they are decimal marks"
+            "read_csv('x.csv', thousands=','); give decimal=',' only if they are decimal marks"
         )
     if written:
         return (
-            "give --decimal ',' if that is the decimal mark, else remove what is no part of a "
-            "number"
+            "give decimal=',' if that is the decimal mark, else remove what is no part of a number"
         )
     return ""
 

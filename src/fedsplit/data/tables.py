@@ -15,7 +15,7 @@ import pandas as pd
 
 from fedsplit.arrays import Mask
 from fedsplit.data.reading import PLAIN, Reading
-from fedsplit.data.types import Fit, Type
+from fedsplit.data.types import ColumnProfile, Type
 from fedsplit.errors import InputError
 from fedsplit.files import Stamp
 
@@ -34,7 +34,7 @@ DTYPES: Mapping[Type, type] = {
 class Column(Protocol):
     """A column in memory, as its table has it."""
 
-    def fit(self, reading: Reading) -> Fit | None:
+    def profile(self, reading: Reading) -> ColumnProfile | None:
         """Return what its values can be read as; None if they cannot be read at all."""
         ...
 
@@ -80,7 +80,7 @@ class Table(ABC):
         self.path = path
         self.reading = reading
         self._in_file: dict[str, str] | None = None
-        self._fits: dict[str, Fit | None] = {}
+        self._profiles: dict[str, ColumnProfile | None] = {}
         self._loaded: dict[str, Column] = {}
         self._stamp: Stamp | None = None
 
@@ -103,7 +103,7 @@ class Table(ABC):
         """Return the names of all columns in the table's order, as the user renames them."""
         return list(self._own_names())
 
-    def columns(self, names: Iterable[str] | None = None) -> dict[str, Fit | None]:
+    def columns(self, names: Iterable[str] | None = None) -> dict[str, ColumnProfile | None]:
         """Return what columns can be read as, in the table's order.
 
         Parameters
@@ -118,11 +118,11 @@ class Table(ABC):
         """
         own = self._own_names()
         asked = list(own) if names is None else [name for name in own if name in set(names)]
-        lacking = {name: None for name in asked if name not in self._fits}
+        lacking = {name: None for name in asked if name not in self._profiles}
         if lacking:
             for name, column in self._columns(lacking).items():
-                self._fits[name] = column.fit(self.reading)
-        return {name: self._fits[name] for name in asked}
+                self._profiles[name] = column.profile(self.reading)
+        return {name: self._profiles[name] for name in asked}
 
     def take(self, wanted: Mapping[str, Type]) -> dict[str, Values]:
         """Read some columns, none of them one that cannot be read.
@@ -176,8 +176,8 @@ class Table(ABC):
                     self.where,
                     f"there is no column {name!r}{hint} there are {', '.join(present)}",
                 )
-        for name, fit in self.columns(names).items():
-            if fit is None:
+        for name, profile in self.columns(names).items():
+            if profile is None:
                 fail(
                     self.where,
                     f"column {name!r} is nested, or of a type that is neither number, boolean, "

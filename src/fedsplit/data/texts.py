@@ -18,8 +18,17 @@ from pandas.api import types
 from fedsplit.data.look_alikes import advice_on_number
 from fedsplit.data.reading import Reading, ValueClass
 from fedsplit.data.tables import DTYPES, Values, one_line
-from fedsplit.data.types import Fit, Type, date_form, float_form, is_number, number_form, share
-from fedsplit.errors import RowError, as_type
+from fedsplit.data.types import (
+    ColumnProfile,
+    Type,
+    date_form,
+    declaration,
+    float_form,
+    is_number,
+    number_form,
+    share,
+)
+from fedsplit.errors import RowError
 
 
 class Texts(NamedTuple):
@@ -93,7 +102,7 @@ def class_counts(texts: Iterable[tuple[str, int]], reading: Reading) -> Counter[
     return found
 
 
-def fit_of(counts: Counter[ValueClass], stored_texts: int | None = None) -> Fit:
+def profile_of(counts: Counter[ValueClass], stored_texts: int | None = None) -> ColumnProfile:
     """Return what a column can be read as, from how many of its rows are of each class.
 
     Parameters
@@ -104,7 +113,7 @@ def fit_of(counts: Counter[ValueClass], stored_texts: int | None = None) -> Fit:
     """
     total = sum(counts.values()) - counts["missing"]
     texts = counts["text"] if stored_texts is None else stored_texts
-    return Fit(
+    return ColumnProfile(
         integer=share(counts["integer"], total),
         decimal=share(counts["integer"] + counts["decimal"], total),
         date=share(counts["date"], total),
@@ -115,15 +124,15 @@ def fit_of(counts: Counter[ValueClass], stored_texts: int | None = None) -> Fit:
 
 def unreadable(where: str, column: str, wanted: Type, text: str, row: int) -> RowError:
     """The error that a row of a column, counted from 1, has a value that is not of a type."""
-    advice = (
-        "correct it, name it in na=[...] if it stands for a missing value, or have the column read "
-        f"as text everywhere, as in {as_type(column, 'text')}"
-    )
+    everywhere = f"or have the column read as text everywhere, by {declaration(column, 'text')}"
+    own = f"correct it, give na={[text]} if it stands for a missing value, {everywhere}"
+    # What is said to others has no value of a row in it.
+    public = f"correct it, name in na= what stands for a missing value, {everywhere}"
     if wanted == "number" and "," in text:
-        advice = advice_on_number([text]) or advice
+        own = public = advice_on_number([text]) or public
     return RowError(
-        one_line(where, f"column {column!r}, row {row}: {text!r} is no {wanted}: {advice}"),
-        one_line(where, f"column {column!r} has a value that is no {wanted}: {advice}"),
+        one_line(where, f"column {column!r}, row {row}: {text!r} is no {wanted}: {own}"),
+        one_line(where, f"column {column!r} has a value that is no {wanted}: {public}"),
     )
 
 

@@ -48,7 +48,7 @@ FRACTION = re.compile(r"\.[0-9]+")
 """Of the seconds of a timestamp."""
 
 
-class Fit(NamedTuple):
+class ColumnProfile(NamedTuple):
     """Of one column, how many of its values that are not missing can be read as each type.
 
     A column without any value has none of everything.
@@ -99,7 +99,7 @@ class Fit(NamedTuple):
         return "number"
 
 
-EMPTY = Fit("none", "none", "none", "none", "none")
+EMPTY = ColumnProfile("none", "none", "none", "none", "none")
 """Of a column without any value."""
 
 
@@ -223,6 +223,11 @@ def as_value(level: str, kind: Type) -> str | int | float | bool:
     if kind == "number":
         return int(level) if level.lstrip("-").isdecimal() else float(level)
     return level
+
+
+def declaration(column: str, kind: Type) -> str:
+    """Return how a user declares the type of a column, for messages: ``types={'g': 'text'}``."""
+    return f"types={ {column: kind} }"
 
 
 def float_form(value: float) -> str:

@@ -70,7 +70,7 @@ def fit(options: FitOptions) -> Model:
     and its coefficients are named ``class:term``; a ridge without l1 penalises the coefficients of
     all classes, centred, so that it does not depend on the reference.
     """
-    found = sources(options.data, options.group, options.reading)
+    found = sources(options.data, options.group, options.reading, options.missing)
     engine = ENGINES[options.engine]
     with engine.of_sources(found, options.cohorts, options.address) as channel:
         if options.secure and options.dp is None:  # which declares without looking

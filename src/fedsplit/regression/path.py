@@ -203,7 +203,8 @@ def path(options: PathOptions) -> RegularisationPath:
     """
     l1_ratio = options.l1_ratio
     lambdas = _decreasing(options.lambdas)
-    datasets = [Dataset(source) for source in sources(options.data, options.group, options.reading)]
+    own = sources(options.data, options.group, options.reading, options.missing)
+    datasets = [Dataset(source) for source in own]
     channel = LocalChannel(DatasetCohort(datasets))
     members = Members(channel)
     if options.secure:

@@ -26,8 +26,8 @@ from fedsplit.data.files.opening import open_text
 from fedsplit.data.look_alikes import THOUSANDS
 from fedsplit.data.reading import PLAIN, Reading, ValueClass
 from fedsplit.data.tables import DTYPES, Column, Table, Values, fail
-from fedsplit.data.texts import Texts, class_counts, fit_of
-from fedsplit.data.types import Fit, Type
+from fedsplit.data.texts import Texts, class_counts, profile_of
+from fedsplit.data.types import ColumnProfile, Type
 from fedsplit.files import Stamp
 
 Part: TypeAlias = Texts | Array
@@ -161,7 +161,7 @@ class CellColumn:
     def offers(self, kind: Type) -> bool:
         return kind == "number" or all(isinstance(part, Texts) for part in self._parts)
 
-    def fit(self, reading: Reading) -> Fit:
+    def profile(self, reading: Reading) -> ColumnProfile:
         counts: Counter[ValueClass] = Counter()
         for part in self._parts:
             if isinstance(part, Texts):
@@ -172,7 +172,7 @@ class CellColumn:
             counts["missing"] += missing
             counts["integer"] += whole
             counts["decimal"] += len(part) - missing - whole
-        return fit_of(counts)
+        return profile_of(counts)
 
     def values(self, where: str, name: str, kind: Type, reading: Reading) -> Values:
         found: list[Any] = [np.empty(0, DTYPES[kind])]

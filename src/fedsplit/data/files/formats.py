@@ -20,7 +20,7 @@ from fedsplit.data.files.r_files import load_rds
 from fedsplit.data.files.spreadsheet import load_xlsx
 from fedsplit.data.reading import Reading
 from fedsplit.data.tables import DTYPES, Column, Table, Values, fail
-from fedsplit.data.types import Fit, Type
+from fedsplit.data.types import ColumnProfile, Type
 
 
 class Reader(Protocol):
@@ -84,7 +84,7 @@ class EmptyFile(Table):
     def names(self) -> list[str]:
         return []
 
-    def columns(self, names: object = None) -> dict[str, Fit | None]:
+    def columns(self, names: object = None) -> dict[str, ColumnProfile | None]:
         return {}
 
     def take(self, wanted: Mapping[str, Type]) -> dict[str, Values]:

@@ -21,7 +21,7 @@ from fedsplit.data.files.opening import check_file
 from fedsplit.data.files.sql import SqlTable, fetch
 from fedsplit.data.reading import Reading
 from fedsplit.data.tables import Column, Values, fail
-from fedsplit.data.types import MISSING, Fit, Type, is_number
+from fedsplit.data.types import MISSING, ColumnProfile, Type, is_number
 
 NOTE = "select value from parquet_kv_metadata(?) where key = 'pandas'::blob"
 
@@ -118,9 +118,9 @@ class CategoryColumn:
     def offers(self, kind: Type) -> bool:
         return self._column.offers(kind)
 
-    def fit(self, reading: Reading) -> Fit | None:
-        fit = self._column.fit(reading)
-        return None if fit is None else fit._replace(category=True)
+    def profile(self, reading: Reading) -> ColumnProfile | None:
+        profile = self._column.profile(reading)
+        return None if profile is None else profile._replace(category=True)
 
     def values(self, where: str, name: str, kind: Type, reading: Reading) -> Values:
         values = self._column.values(where, name, kind, reading)

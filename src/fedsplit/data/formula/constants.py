@@ -1,15 +1,27 @@
-"""Constants that are written in a formula, as arguments of functions."""
+"""Constants that are written in a formula, as arguments of functions.
+
+A syntax tree becomes a constant, and the constants of a call are read as what a function takes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias, TypeGuard
 
 import numpy as np
 
 from fedsplit.data.formula.syntax import Call, Name, Node, Number, Operation, Text, written
-from fedsplit.data.pooled.function import Constant, Options
 from fedsplit.data.types import boolean_form, float_form, is_boolean, is_number, number_form
 from fedsplit.errors import listed
+
+Scalar: TypeAlias = str | float | bool
+
+Constant: TypeAlias = Scalar | tuple[Scalar, ...] | None
+"""A value that is written in a formula: ``"a"``, ``2``, ``TRUE``, ``NULL`` or ``c(1, 2)``."""
+
+Options: TypeAlias = Mapping[str, Constant]
+"""Arguments of a call, by name; those that are not written are absent."""
 
 WORDS: dict[str, Constant] = {
     **dict.fromkeys(("TRUE", "True"), True),
@@ -21,8 +33,6 @@ WORDS: dict[str, Constant] = {
 
 MOST_VALUES = 1_000
 """Of a sequence."""
-
-Scalar = str | float | bool
 
 
 def constant(node: Node) -> Constant:
@@ -62,6 +72,53 @@ def options(arguments: dict[str, Node]) -> Options:
     return {name: constant(node) for name, node in arguments.items()}
 
 
+def is_given(given: Options, name: str) -> bool:
+    """Return whether an argument is written, and is not NULL."""
+    return given.get(name) is not None
+
+
+def flag(given: Options, name: str, default: bool) -> bool:
+    """Read TRUE or FALSE."""
+    value = given.get(name, default)
+    if isinstance(value, bool):
+        return value
+    raise ValueError(f"{name} must be TRUE or FALSE")
+
+
+def whole(given: Options, name: str, default: int, lowest: int, highest: int) -> int:
+    """Read a whole number within limits."""
+    value = given.get(name, default)
+    if not _is_number(value) or not lowest <= value <= highest or value != math.floor(value):
+        raise ValueError(f"{name} must be a whole number from {lowest} to {highest}")
+    return int(value)
+
+
+def number_or_flag(given: Options, name: str) -> float | bool:
+    """Read a finite number, or TRUE or FALSE; TRUE if it is not written."""
+    value = given.get(name, True)
+    if isinstance(value, bool) or (_is_number(value) and math.isfinite(value)):
+        return value
+    raise ValueError(f"{name} must be a number, TRUE or FALSE")
+
+
+def numbers(given: Options, name: str, infinite: bool = False) -> tuple[float, ...]:
+    """Read one or more numbers in increasing order, which may be infinite if that is said."""
+    values = _values(given, name)
+    found = [float(value) for value in values if _is_number(value)]
+    if len(found) < len(values) or not (infinite or all(map(math.isfinite, found))):
+        raise ValueError(f"{name} must be numbers, as in {name}=c(1, 2)")
+    return tuple(sorted(found))
+
+
+def words(given: Options, name: str) -> tuple[str, ...]:
+    """Read one or more texts, each another one."""
+    values = _values(given, name)
+    found = [value for value in values if isinstance(value, str)]
+    if len(set(found)) < len(values):
+        raise ValueError(f"{name} must be different words, as in {name}=c('low', 'high')")
+    return tuple(found)
+
+
 def level_at(levels: Sequence[str], wanted: Constant) -> int:
     """Return the place of a level that a formula names: 1, "1" and "01" are the level 1."""
     match wanted:
@@ -81,6 +138,18 @@ def level_at(levels: Sequence[str], wanted: Constant) -> int:
         if form in levels:
             return list(levels).index(form)
     raise ValueError(f"{forms[0]} is none of the levels {listed(levels)}")
+
+
+def _values(given: Options, name: str) -> tuple[Scalar | None, ...]:
+    value = given.get(name)
+    if isinstance(value, tuple):
+        return value or (None,)
+    return (value,)
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    """Return whether a constant is a number, infinite ones included, and no boolean."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
 
 
 def _scalar(node: Node) -> Scalar:

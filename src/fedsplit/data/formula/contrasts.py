@@ -9,10 +9,8 @@ from typing import TypeAlias
 import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.data.formula.constants import bound, level_at, options
+from fedsplit.data.formula.constants import Options, bound, level_at, options, whole
 from fedsplit.data.formula.syntax import Call, Name, Node, Text
-from fedsplit.data.pooled.call_options import whole
-from fedsplit.data.pooled.function import Options
 
 Coded: TypeAlias = tuple[list[str], Array]
 """The names of k columns, and the values that each of the L levels has in them, (L, k)."""

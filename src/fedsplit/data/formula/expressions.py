@@ -15,9 +15,8 @@ import numpy as np
 from fedsplit.data.formula.constants import WORDS, bound, constant, options
 from fedsplit.data.formula.functions import DEPENDENT, FUNCTIONS, both, either, negated
 from fedsplit.data.formula.model_frame import ModelFrame
-from fedsplit.data.formula.pooled_functions import CATEGORIES, NUMBERS
+from fedsplit.data.formula.pooled_functions import POOLED, PooledCall
 from fedsplit.data.formula.syntax import Call, Name, Node, Number, Operation, Text, written
-from fedsplit.data.pooled.function import PooledCall
 
 Evaluator: TypeAlias = Callable[[ModelFrame], Any]
 """Computes an expression for some rows: an (n,) array, or a scalar if it has no column."""
@@ -67,11 +66,18 @@ class Expression:
     def __init__(self) -> None:
         self.columns: list[str] = []
         self.calls: list[PooledCall] = []
+        self._depth = 0
 
     def number(self, node: Node) -> Evaluator:
         """Compile a tree whose value is a number; a condition is 1 or 0."""
-        if node.depth > MOST_DEPTH:
+        self._depth += 1
+        if self._depth > MOST_DEPTH:
             raise ValueError("it is nested too deeply")
+        evaluator = self._compiled(node)
+        self._depth -= 1
+        return evaluator
+
+    def _compiled(self, node: Node) -> Evaluator:
         match node:
             case Number():
                 # Not Python's integers, whose powers could take forever.
@@ -113,23 +119,22 @@ class Expression:
 
     def call(self, node: Call) -> PooledCall:
         """Compile a call of a function of all clients' rows."""
-        function = (NUMBERS | CATEGORIES)[node.function]
-        arguments = bound(node, ("x", *function.parameters))
+        signature = POOLED[node.function]
+        arguments = bound(node, ("x", *signature.parameters))
         if "x" not in arguments:
             raise ValueError(f"{node.function}() needs a column")
         inner = Expression()
         x = inner.number(arguments.pop("x"))
         if inner.calls:
             raise ValueError(f"{inner.calls[0].text} cannot stand inside {node.function}()")
-        given = options(arguments)
-        function.check(given)
+        function = signature.read(options(arguments))
         columns = tuple(dict.fromkeys(inner.columns))
 
         def values(rows: ModelFrame) -> Any:
             return np.array(np.broadcast_to(x(rows), len(rows.frame)), dtype=np.float64)
 
         self.columns += inner.columns
-        found = PooledCall(written(node), node.function, values, columns, given)
+        found = PooledCall(written(node), function, values, columns)
         self.calls.append(found)
         return found
 
@@ -177,8 +182,8 @@ class Expression:
         match node:
             case Call("" | "I", [inner], []):
                 return self.number(inner)
-            case Call(function) if function in NUMBERS:
-                return self._single(self.call(node))
+            case Call(function) if function in POOLED:
+                return _single(self.call(node))
             case Call() if name in FUNCTIONS:
                 return self._function(node, name)
             case Call("I"):
@@ -191,13 +196,11 @@ class Expression:
                 raise ValueError("offset() is a term of its own, as in y ~ x + offset(log(t))")
             case Call("cbind"):
                 raise ValueError("cbind() is for the target: cbind(successes, failures) ~ x")
-            case Call(function) if function in CATEGORIES:
-                raise ValueError(f"{function}() is a factor of its own")
         if name in DEPENDENT:
             raise ValueError(
                 f"{name}() depends on a client's other rows: use {DEPENDENT[name]} instead"
             )
-        known = ", ".join(sorted([*FUNCTIONS, *NUMBERS, *CATEGORIES]))
+        known = ", ".join(sorted([*FUNCTIONS, *POOLED]))
         raise ValueError(f"{node.function}() is not known: use I, C, {known}")
 
     def _function(self, node: Call, name: str) -> Evaluator:
@@ -216,20 +219,6 @@ class Expression:
         apply = function.apply
         return lambda rows: apply(**{each: part(rows) for each, part in compiled.items()})
 
-    def _single(self, call: PooledCall) -> Evaluator:
-        """A function of all clients' rows that has one column."""
-        function = NUMBERS[call.function]
-
-        def values(rows: ModelFrame) -> Any:
-            found = function.values(
-                call.argument(rows), call.options, rows.schema.state.get(call.text, {})
-            )
-            if found.shape[1] != 1:
-                raise ValueError(f"{call.text} has several columns: make it a term of its own")
-            return found[:, 0]
-
-        return values
-
 
 def is_column(node: Node) -> bool:
     """Whether a tree is a column and nothing else."""
@@ -239,6 +228,20 @@ def is_column(node: Node) -> bool:
         case Call("Q"):
             return True
     return False
+
+
+def _single(call: PooledCall) -> Evaluator:
+    """Return what computes a function of all clients' rows that has one column."""
+    if call.function.is_category:
+        raise ValueError(f"{call.text} is a category: make it a factor of its own")
+
+    def values(rows: ModelFrame) -> Any:
+        found = call.values(rows)
+        if found.shape[1] != 1:
+            raise ValueError(f"{call.text} has several columns: make it a term of its own")
+        return found[:, 0]
+
+    return values
 
 
 def _literal(column: str, text: str) -> Evaluator:

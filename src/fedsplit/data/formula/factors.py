@@ -8,13 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array
-from fedsplit.data.formula.constants import bound, constant, level_at, options
+from fedsplit.data.formula.constants import Constant, bound, constant, level_at, options
 from fedsplit.data.formula.contrasts import Contrasts, read_contrasts
 from fedsplit.data.formula.expressions import Evaluator, Expression
 from fedsplit.data.formula.model_frame import ModelFrame, Schema
-from fedsplit.data.formula.pooled_functions import CATEGORIES, NUMBERS
+from fedsplit.data.formula.pooled_functions import POOLED, PooledCall
 from fedsplit.data.formula.syntax import Call, Name, Node, Text, written
-from fedsplit.data.pooled.function import Constant, PooledCall
 
 CATEGORICAL = ("C", "factor", "as.factor", "relevel")
 """Functions that make a category of a column."""
@@ -45,16 +44,13 @@ class Category:
     def levels(self, schema: Schema) -> list[str]:
         """Return the levels, in the order of the codes."""
         if self.call is not None:
-            state = schema.state.get(self.call.text, {})
-            return CATEGORIES[self.call.function].levels(self.call.options, state)
+            return self.call.labels(schema)
         return list(schema.level_texts(str(self.column)))
 
     def codes(self, rows: ModelFrame) -> NDArray[np.intp]:
         """Return the number of each row's level, (n,)."""
         if self.call is not None:
-            state = rows.schema.state.get(self.call.text, {})
-            x = self.call.argument(rows)
-            return CATEGORIES[self.call.function].codes(x, self.call.options, state)
+            return self.call.values(rows)
         return rows.codes(str(self.column))
 
     def coded(self, schema: Schema, full: bool) -> tuple[list[str], Array]:
@@ -131,10 +127,13 @@ class TermFactor:
             case Name() | Call("Q"):
                 name = expression.column(node)
                 return cls(name, [], name, Category(name), lambda rows: rows.numbers(name))
-            case Call(function) if function in CATEGORICAL or function in CATEGORIES:
+            case Call(function) if function in CATEGORICAL:
                 return cls(text, [], category=_category(node, expression))
-            case Call(function) if function in NUMBERS:
-                return cls(text, [], call=expression.call(node))
+            case Call(function) if function in POOLED:
+                call = expression.call(node)
+                if call.function.is_category:
+                    return cls(text, [], category=Category(call=call))
+                return cls(text, [], call=call)
         return cls(text, [], numbers=expression.number(node))
 
     def as_category(self, schema: Schema) -> Category | None:
@@ -147,15 +146,12 @@ class TermFactor:
         """Return how the names of its columns end, if it has numbers."""
         if self.call is None:
             return [""]
-        state = schema.state.get(self.call.text, {})
-        return NUMBERS[self.call.function].endings(self.call.options, state)
+        return self.call.labels(schema)
 
     def values(self, rows: ModelFrame) -> Array:
         """Return its numbers, (n, k)."""
         if self.call is not None:
-            state = rows.schema.state.get(self.call.text, {})
-            x = self.call.argument(rows)
-            columns = NUMBERS[self.call.function].values(x, self.call.options, state)
+            columns: Array = self.call.values(rows)
             if columns.shape[1] != len(self.endings(rows.schema)):
                 raise ValueError(f"{self.text} has another number of columns than was agreed")
             return columns
@@ -179,15 +175,16 @@ def _category(node: Node, expression: Expression) -> Category:
     match node:
         case Name() | Call("Q"):
             return Category(expression.column(node))
-        case Call(function) if function in CATEGORIES:
-            return Category(call=expression.call(node))
+        case Call(function) if function in POOLED:
+            call = expression.call(node)
+            if call.function.is_category:
+                return Category(call=call)
         case Call("C", [inner, *coding], named) if len(coding) <= 1:
             category = _category(inner, expression)
-            if coding:
-                contrasts = read_contrasts(coding[0], options(dict(named)))
-                return replace(category, contrasts=contrasts)
-            if not named:
+            if not coding and not named:
                 return category
+            coding = coding or [Name("contr.treatment")]
+            return replace(category, contrasts=read_contrasts(coding[0], options(dict(named))))
         case Call("factor" | "as.factor", [inner], []):
             return _category(inner, expression)
         case Call("factor", [inner, *_]):

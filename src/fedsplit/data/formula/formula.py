@@ -17,8 +17,8 @@ from fedsplit.data.formula.design_columns import DesignColumns, compile_design
 from fedsplit.data.formula.factors import TermFactor
 from fedsplit.data.formula.model_frame import ModelFrame, Schema
 from fedsplit.data.formula.parsing import parse, substituted
+from fedsplit.data.formula.pooled_functions import PooledCall
 from fedsplit.data.formula.terms import Sides, read_terms
-from fedsplit.data.pooled.function import PooledCall
 from fedsplit.errors import InputError
 
 LONGEST = 400

@@ -1,6 +1,6 @@
 """Reading a formula: a text becomes a syntax tree, with the operators and precedences of R.
 
-Nothing is evaluated, and nothing recurs: a text takes as much time as it is long.
+Nothing is evaluated, and a text takes as much time as it is long.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fedsplit.data.formula.syntax import (
@@ -26,6 +25,9 @@ from fedsplit.data.formula.syntax import (
 
 MOST_CHARACTERS = 20_000
 """Of a formula."""
+
+MOST_NESTED = 200
+"""Operands inside one another; R's own parser has less room for brackets."""
 
 TOKENS = re.compile(
     r"""\s++"""
@@ -55,6 +57,15 @@ class _Token(NamedTuple):
     kind: str
     text: str
 
+    @property
+    def symbol(self) -> str:
+        """The operator or bracket that it is; empty if it is neither."""
+        return self.text if self.kind == "symbol" else ""
+
+
+END = _Token("end", "")
+"""What comes after the last token."""
+
 
 def _tokens(text: str) -> list[_Token]:
     found = []
@@ -74,175 +85,126 @@ def _tokens(text: str) -> list[_Token]:
     return found
 
 
-@dataclass
-class _Open:
-    """A bracket that is not closed yet, with what a call has in it so far.
-
-    Attributes
-    ----------
-    closing : str
-        The bracket that closes it.
-    function : str or None
-        The function that is called, "" for braces, None if brackets only group.
-    args : list
-        Its arguments.
-    named : list
-        Its arguments with a name.
-    keyword : str or None
-        The name of the next one.
-    """
-
-    closing: str
-    function: str | None = None
-    args: list[Node] = field(default_factory=list)
-    named: list[tuple[str, Node]] = field(default_factory=list)
-    keyword: str | None = None
-
-
-class _Pending(NamedTuple):
-    """An operator whose last operand has not ended yet."""
-
-    symbol: str
-    precedence: int
-    operands: int
-
-
 class _Parser:
-    """Operators wait until one that binds less tightly, or a bracket, ends their last operand."""
+    """Precedence climbing: an operand, then every operator that binds tightly enough."""
 
     def __init__(self, tokens: Sequence[_Token]) -> None:
         self._tokens = tokens
         self._at = 0
-        self._operands: list[Node] = []
-        self._waiting: list[_Pending | _Open] = []
-        self._ended = False  # whether the token before this one ended an operand
+        self._nested = 0
 
     def tree(self) -> Node:
-        while self._at < len(self._tokens):
-            token = self._tokens[self._at]
-            self._at += 1
-            if self._ended:
-                self._continue(token)
-            else:
-                self._begin(token)
-        if not self._ended:
-            raise ValueError(f"something is missing after {self._tokens[-1].text}")
-        opened = self._reduce(0)
-        if opened is not None:
-            raise ValueError(f"a matching {opened.closing} is missing")
-        return self._operands[0]
+        """Return the tree of all tokens."""
+        node = self._expression(0)
+        if self._next is not END:
+            raise self._unexpected()
+        return node
 
-    def _begin(self, token: _Token) -> None:
-        """Take a token where an operand begins."""
+    @property
+    def _next(self) -> _Token:
+        return self._tokens[self._at] if self._at < len(self._tokens) else END
+
+    def _take(self) -> _Token:
+        token = self._next
+        self._at += 1
+        return token
+
+    def _takes(self, symbol: str) -> bool:
+        """Take a symbol if it comes next."""
+        if self._next.symbol != symbol:
+            return False
+        self._at += 1
+        return True
+
+    def _expression(self, least: int) -> Node:
+        """Read operands with the operators between them that have at least this precedence."""
+        self._nested += 1
+        if self._nested > MOST_NESTED:
+            raise ValueError("it is nested too deeply")
+        node = self._operand()
+        compared = False
+        while (symbol := self._next.symbol) in BINARY and BINARY[symbol] >= least:
+            if compared and symbol in COMPARISONS:
+                raise ValueError("a condition has one of < <= > >= == !=")
+            compared = symbol in COMPARISONS
+            self._at += 1
+            # Of equal operators the first is done first, but for powers the last.
+            right = self._expression(BINARY[symbol] + (symbol not in POWERS))
+            node = Operation(symbol, [node, right])
+        self._nested -= 1
+        return node
+
+    def _operand(self) -> Node:
+        """Read what is between operators: a number, a name, a call, or something in brackets."""
+        token = self._take()
         match token.kind, token.text:
             case "number", text:
-                self._push(_number(text))
+                return _number(text)
             case "single" | "double", text:
-                self._push(Text(re.sub(r"\\(.)", _unescaped, text, flags=re.DOTALL)))
+                return Text(re.sub(r"\\(.)", _unescaped, text, flags=re.DOTALL))
             case "quoted", name:
-                self._push(Name(name, quoted=True))
+                return Name(name, quoted=True)
             case "name", name:
-                self._name(name)
+                return self._call(name) if self._takes("(") else Name(name)
             case "symbol", "(":
-                self._waiting.append(_Open(")"))
+                return self._closed(")")
             case "symbol", "{":
-                self._waiting.append(_Open("}", ""))
+                return Call("", [self._closed("}")])
             case "symbol", symbol if symbol in PREFIX:
-                self._waiting.append(_Pending(symbol, PREFIX[symbol], 1))
-            case _, text:
-                raise ValueError(f"a column or a number is missing before {text}")
+                return Operation(symbol, [self._expression(PREFIX[symbol])])
+            case "end", _:
+                raise ValueError(f"something is missing after {self._tokens[-1].text}")
+        raise ValueError(f"a column or a number is missing before {token.text}")
 
-    def _name(self, name: str) -> None:
-        """Begin a call, name an argument, or take the name of a column."""
-        match self._next(), self._waiting[-1:]:
-            case "(", _:
-                self._at += 1
-                opened = _Open(")", name)
-                if self._next() == ")":
-                    self._at += 1
-                    self._call(opened)
-                else:
-                    self._waiting.append(opened)
-            case "=", [_Open(function=str(function), keyword=None) as opened] if function:
-                self._at += 1
-                opened.keyword = name
-            case _:
-                self._push(Name(name))
+    def _closed(self, closing: str) -> Node:
+        """Read an expression, and the bracket after it."""
+        node = self._expression(0)
+        if not self._takes(closing):
+            raise self._unexpected(closing)
+        return node
 
-    def _next(self) -> str | None:
-        """The symbol that comes next."""
-        if self._at < len(self._tokens) and self._tokens[self._at].kind == "symbol":
-            return self._tokens[self._at].text
+    def _call(self, function: str) -> Call:
+        """Read the arguments of a call, after the opening bracket."""
+        args: list[Node] = []
+        named: list[tuple[str, Node]] = []
+        if self._takes(")"):
+            return Call(function, args, named)
+        while True:
+            keyword = self._keyword()
+            value = self._expression(0)
+            if keyword is not None:
+                named.append((keyword, value))
+            elif named:
+                raise ValueError(f"{function}(): arguments with a name come last")
+            else:
+                args.append(value)
+            if self._takes(")"):
+                return Call(function, args, named)
+            if not self._takes(","):
+                raise self._unexpected(")")
+
+    def _keyword(self) -> str | None:
+        """Read the name of an argument and =, if they come next."""
+        if self._next.kind == "name":
+            after = self._tokens[self._at + 1 : self._at + 2]
+            if after and after[0].symbol == "=":
+                self._at += 2
+                return self._tokens[self._at - 2].text
         return None
 
-    def _continue(self, token: _Token) -> None:
-        """Take a token where an operand has ended."""
-        match token.kind, token.text:
-            case "symbol", symbol if symbol in BINARY:
-                self._operator(symbol)
-            case "symbol", "," | ")" | "}" as symbol:
-                opened = self._reduce(0)
-                if opened is None or symbol not in (opened.closing, ","):
-                    raise ValueError(f"there is no bracket that {symbol} could close")
-                self._close(opened, symbol)
-            case _, text:
-                if text.startswith("%"):
-                    raise ValueError(f"{text} is neither a column, a number nor an operator")
-                raise ValueError(f"an operator is missing before {text}")
-
-    def _operator(self, symbol: str) -> None:
-        # Of equal operators the first is done first, but for powers the last.
-        self._reduce(BINARY[symbol] + (symbol in POWERS or symbol in COMPARISONS))
-        match self._waiting[-1:]:
-            case [_Pending(before)] if before in COMPARISONS and symbol in COMPARISONS:
-                raise ValueError("a condition has one of < <= > >= == !=")
-        self._waiting.append(_Pending(symbol, BINARY[symbol], 2))
-        self._ended = False
-
-    def _close(self, opened: _Open, symbol: str) -> None:
-        """End what is in brackets, or an argument."""
-        if not opened.function and symbol == ",":
-            raise ValueError("a comma is for the arguments of a function")
-        if opened.function is None:
-            self._waiting.pop()
-            return
-        value = self._operands.pop()
-        if opened.keyword is not None:
-            opened.named.append((opened.keyword, value))
-        elif opened.named:
-            raise ValueError(f"{opened.function}(): arguments with a name come last")
-        else:
-            opened.args.append(value)
-        opened.keyword = None
-        self._ended = False
-        if symbol == opened.closing:
-            self._waiting.pop()
-            self._call(opened)
-
-    def _call(self, opened: _Open) -> None:
-        nodes = [*opened.args, *(value for _, value in opened.named)]
-        depth = 1 + max((node.depth for node in nodes), default=0)
-        self._push(Call(str(opened.function), opened.args, opened.named, depth))
-
-    def _push(self, node: Node) -> None:
-        self._operands.append(node)
-        self._ended = True
-
-    def _reduce(self, precedence: int) -> _Open | None:
-        """Apply the operators that bind at least so tightly; return the bracket before them."""
-        while self._waiting:
-            match self._waiting[-1]:
-                case _Open() as opened:
-                    return opened
-                case _Pending(symbol, own, count):
-                    if own < precedence:
-                        return None
-                    self._waiting.pop()
-                    operands = self._operands[-count:]
-                    del self._operands[-count:]
-                    depth = 1 + max(node.depth for node in operands)
-                    self._operands.append(Operation(symbol, operands, depth))
-        return None
+    def _unexpected(self, closing: str = "") -> ValueError:
+        """Return what is wrong where an operator or this bracket should be."""
+        token = self._next
+        if token is END:
+            return ValueError(f"a matching {closing} is missing")
+        match token.symbol:
+            case ")" | "}" as bracket:
+                return ValueError(f"there is no bracket that {bracket} could close")
+            case ",":
+                return ValueError("a comma is for the arguments of a function")
+            case symbol if symbol.startswith("%"):
+                return ValueError(f"{symbol} is neither a column, a number nor an operator")
+        return ValueError(f"an operator is missing before {token.text}")
 
 
 def _number(text: str) -> Number:

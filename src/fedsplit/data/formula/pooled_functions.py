@@ -1,61 +1,164 @@
-"""The tables of functions that depend on the rows of all clients."""
+"""Functions that depend on the rows of all clients, as a formula calls them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedsplit.arrays import Mask
+from fedsplit.arrays import Array, Mask
 from fedsplit.data.categories import Level
-from fedsplit.data.formula.model_frame import ModelFrame
-from fedsplit.data.pooled.cutting import Cut
-from fedsplit.data.pooled.function import PooledCall, PooledCategory, PooledNumbers
+from fedsplit.data.formula.constants import (
+    Options,
+    flag,
+    is_given,
+    number_or_flag,
+    numbers,
+    whole,
+    words,
+)
+from fedsplit.data.formula.model_frame import ModelFrame, Schema
+from fedsplit.data.pooled.column_statistics import MOST_DEGREE
+from fedsplit.data.pooled.cutting import MOST_INTERVALS, Cut
+from fedsplit.data.pooled.function import PooledFunction
 from fedsplit.data.pooled.polynomials import Poly
-from fedsplit.data.pooled.scaling import Center, Scale
-from fedsplit.data.pooled.spline_functions import SplineFunction, beyond_boundary
+from fedsplit.data.pooled.scaling import Scale
+from fedsplit.data.pooled.splines import CUBIC, MOST_KNOTS, Spline
 
-NUMBERS: dict[str, PooledNumbers] = {
-    "poly": Poly(),
-    "scale": Scale(),
-    "center": Center(),
-    "bs": SplineFunction(natural=False),
-    "ns": SplineFunction(natural=True),
+
+class Signature(NamedTuple):
+    """How a function is called.
+
+    Attributes
+    ----------
+    parameters : tuple of str
+        The names of its arguments after the first, in order.
+    read : callable
+        Makes the function of these arguments; ValueError if they are not what it takes.
+    """
+
+    parameters: tuple[str, ...]
+    read: Callable[[Options], PooledFunction]
+
+
+def read_poly(given: Options) -> Poly:
+    """Read ``poly(x, degree, raw)``."""
+    return Poly(whole(given, "degree", 1, 1, MOST_DEGREE), flag(given, "raw", False))
+
+
+def read_scale(given: Options) -> Scale:
+    """Read ``scale(x, center, scale)``: TRUE is to be agreed, FALSE leaves the column as it is."""
+    centre, scale = number_or_flag(given, "center"), number_or_flag(given, "scale")
+    return Scale(
+        None if centre is True else float(centre),
+        None if scale is True else 1.0 if scale is False else scale,
+    )
+
+
+def read_spline(given: Options, natural: bool) -> Spline:
+    """Read ``bs(x, df, knots, degree, intercept, Boundary.knots)``, or ``ns`` without a degree."""
+    degree = whole(given, "degree", CUBIC, 1, 10)
+    intercept = flag(given, "intercept", False)
+    boundary = knots = None
+    inner = 0
+    if is_given(given, "knots"):
+        knots = numbers(given, "knots")
+        inner = len(knots)
+    elif is_given(given, "df"):
+        narrowest = (1 if natural else degree) + intercept
+        inner = whole(given, "df", 0, 1, MOST_KNOTS) - narrowest
+    if inner == 0:
+        knots = ()
+    if is_given(given, "Boundary.knots"):
+        boundary = numbers(given, "Boundary.knots")
+    return Spline(natural, inner, knots, boundary, degree, intercept)
+
+
+def read_cut(given: Options) -> Cut:
+    """Read ``cut(x, breaks, labels, include.lowest, right, dig.lab)``."""
+    if not is_given(given, "breaks"):
+        raise ValueError("it needs breaks, as in cut(x, c(0, 10, 20)), or how many intervals")
+    breaks: tuple[float, ...] | None = numbers(given, "breaks", infinite=True)
+    count = len(breaks or ()) - 1
+    if count == 0:  # a number in the place of breaks
+        [number] = numbers(given, "breaks")
+        count = whole({"breaks": number}, "breaks", 0, 2, MOST_INTERVALS)
+        breaks = None
+    return Cut(
+        count,
+        breaks,
+        words(given, "labels") if is_given(given, "labels") else None,
+        right=flag(given, "right", True),
+        include_lowest=flag(given, "include.lowest", False),
+        digits=whole(given, "dig.lab", 3, 1, 15),
+    )
+
+
+POOLED: dict[str, Signature] = {
+    "poly": Signature(("degree", "raw"), read_poly),
+    "scale": Signature(("center", "scale"), read_scale),
+    "center": Signature((), lambda given: Scale(None, 1.0)),
+    "bs": Signature(
+        ("df", "knots", "degree", "intercept", "Boundary.knots"),
+        partial(read_spline, natural=False),
+    ),
+    "ns": Signature(
+        ("df", "knots", "intercept", "Boundary.knots"), partial(read_spline, natural=True)
+    ),
+    "cut": Signature(("breaks", "labels", "include.lowest", "right", "dig.lab"), read_cut),
 }
-"""Those with columns of numbers."""
-
-CATEGORIES: dict[str, PooledCategory] = {"cut": Cut()}
-"""Those with the levels of a category."""
+"""By the names that a formula calls them by."""
 
 
-def function_of(call: PooledCall) -> PooledNumbers | PooledCategory:
-    """The function of a call."""
-    if call.function in CATEGORIES:
-        return CATEGORIES[call.function]
-    return NUMBERS[call.function]
+@dataclass(frozen=True)
+class PooledCall:
+    """A call of a function that depends on the rows of all clients.
+
+    Attributes
+    ----------
+    text : str
+        As in the names of the design's columns, and in ``Schema.state``.
+    function : PooledFunction
+        With the other arguments.
+    argument : callable
+        Returns the values of the first argument, (n,), for some rows.
+    columns : tuple of str
+        Those in the first argument.
+    """
+
+    text: str
+    function: PooledFunction
+    argument: Callable[[ModelFrame], Array] = field(repr=False, compare=False)
+    columns: tuple[str, ...] = ()
+
+    def labels(self, schema: Schema) -> list[str]:
+        """Return the endings of the names of its columns, or the levels of a category."""
+        return self.function.labels(schema.state.get(self.text, {}))
+
+    def values(self, rows: ModelFrame) -> NDArray[Any]:
+        """Return the columns, (n, k), or the numbers of the levels of a category, (n,)."""
+        return self.function.values(self.argument(rows), rows.schema.state.get(self.text, {}))
 
 
 def counted(calls: Iterable[PooledCall], rows: ModelFrame) -> dict[str, dict[Level, int]]:
     """Return how many rows have each level that a function makes, by the text of its call."""
     found: dict[str, dict[Level, int]] = {}
     for call in calls:
-        if call.function in CATEGORIES:
-            function = CATEGORIES[call.function]
-            state = rows.schema.state.get(call.text, {})
-            levels = function.levels(call.options, state)
-            codes = function.codes(call.argument(rows), call.options, state)
+        if call.function.is_category:
+            levels = call.labels(rows.schema)
+            codes = call.values(rows)
             counts = np.bincount(codes[codes >= 0], minlength=len(levels))
             found[call.text] = dict(zip(levels, counts.tolist(), strict=True))
     return found
 
 
 def extrapolated(calls: Iterable[PooledCall], rows: ModelFrame) -> list[str]:
-    """Return the calls of ``bs`` that some row lies beyond the boundary knots of."""
-    return [
-        call.text
-        for call in calls
-        if call.function == "bs" and beyond_boundary(call.argument(rows), call.options)
-    ]
+    """Return the calls of splines that some row lies beyond the boundary knots of."""
+    return [call.text for call in calls if call.function.extrapolates(call.argument(rows))]
 
 
 def outside(calls: Iterable[PooledCall], rows: ModelFrame) -> Mask:
@@ -65,10 +168,7 @@ def outside(calls: Iterable[PooledCall], rows: ModelFrame) -> Mask:
     """
     found = np.zeros(len(rows.frame), dtype=np.bool_)
     for call in calls:
-        function = CATEGORIES.get(call.function)
-        if function is None:
-            continue
-        state = rows.schema.state.get(call.text, {})
-        if state or function.asking(call.options) is None:
-            found |= function.codes(call.argument(rows), call.options, state) < 0
+        known = call.text in rows.schema.state or call.function.agreement() is None
+        if call.function.is_category and known:
+            found |= call.values(rows) < 0
     return found

@@ -36,7 +36,6 @@ class Number:
     """A number, as it is in names of columns."""
 
     text: str
-    depth: int = 1
 
     @property
     def value(self) -> float:
@@ -48,7 +47,6 @@ class Text:
     """A string."""
 
     value: str
-    depth: int = 1
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,6 @@ class Name:
 
     name: str
     quoted: bool = False
-    depth: int = 1
 
     @property
     def word(self) -> str | None:
@@ -74,7 +71,6 @@ class Call:
     function: str
     args: Sequence[Node]
     named: Sequence[tuple[str, Node]] = ()
-    depth: int = 1
 
 
 @dataclass(frozen=True)
@@ -83,11 +79,9 @@ class Operation:
 
     symbol: str
     operands: Sequence[Node]
-    depth: int = 1
 
 
 Node: TypeAlias = Number | Text | Name | Call | Operation
-"""The depth of a node is the number of nodes on the longest way down to a leaf."""
 
 
 def written(node: Node) -> str:

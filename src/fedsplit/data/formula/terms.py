@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from fedsplit.data.formula.factors import TermFactor
-from fedsplit.data.formula.syntax import POWERS, Call, Name, Node, Number, Operation, Text, written
+from fedsplit.data.formula.syntax import Call, Name, Node, Number, Operation, Text, written
 
 MOST_FACTORS, MOST_TERMS = 20, 10_000
 """Of a term, and of a product or power before equal terms are merged."""
@@ -86,7 +86,7 @@ def _read_target(node: Node) -> tuple[TermFactor | None, tuple[TermFactor, TermF
 
 @dataclass
 class _Reader:
-    """Multiplies terms out, without recursion: formulas of a thousand terms are deep trees."""
+    """Multiplies terms out."""
 
     factors: list[TermFactor] = field(default_factory=list)
     places: dict[tuple[bool, str], int] = field(default_factory=dict)
@@ -95,40 +95,20 @@ class _Reader:
     open: bool = False
     work: int = 0
 
-    def read(self, root: Node) -> Terms:
-        """Return the terms of a tree."""
-        order = self._ordered(root)
-        found: dict[int, Terms] = {}
-        for node, added in order:  # from left to right, for the order of the factors
-            match node:
-                case Operation(symbol, _) if symbol in OPERATORS:
-                    pass
-                case _:
-                    found[id(node)] = self._leaf(node, added)
-        for node, _ in reversed(order):  # operands before their operators
-            match node:
-                case Operation(symbol, operands) if symbol in OPERATORS:
-                    parts = [found.pop(id(part)) for part in operands if id(part) in found]
-                    found[id(node)] = self._applied(node, parts)
-        return found[id(root)]
-
-    def _ordered(self, root: Node) -> list[tuple[Node, bool]]:
-        """All nodes down to the factors, each with whether it is added or taken away."""
-        order = []
-        reached = [(root, True)]
-        while reached:
-            node, added = reached.pop()
-            order.append((node, added))
-            match node:
-                case Operation("-", [left, right]):
-                    reached += [(right, not added), (left, added)]
-                case Operation("-", [operand]):
-                    reached.append((operand, not added))
-                case Operation(symbol, [base, _]) if symbol in POWERS:
-                    reached.append((base, added))
-                case Operation(symbol, operands) if symbol in OPERATORS:
-                    reached += [(operand, added) for operand in reversed(operands)]
-        return order
+    def read(self, node: Node, added: bool = True) -> Terms:
+        """Return the terms of a tree, which are added or taken away."""
+        # A sum of a thousand terms is a tree of that depth to the left, where a call for each
+        # operator would be too many inside one another.
+        chain: list[tuple[Operation, bool]] = []
+        while isinstance(node, Operation) and node.symbol in OPERATORS:
+            chain.append((node, added))
+            if node.symbol == "-" and len(node.operands) == 1:
+                added = not added
+            node = node.operands[0]
+        terms = self._leaf(node, added)
+        for operation, added in reversed(chain):
+            terms = self._applied(operation, terms, added)
+        return terms
 
     def _leaf(self, node: Node, added: bool) -> Terms:
         """The term of a factor; none of a constant, an offset or ``.``."""
@@ -168,32 +148,32 @@ class _Reader:
             self.factors.append(factor)
         return self.places[key]
 
-    def _applied(self, node: Operation, parts: list[Terms]) -> Terms:
-        """Combine the terms of the operands; the first may be changed."""
-        match node.symbol, parts:
-            case (("^" | "**"), [base]):
-                return self._power(base, node.operands[1])
-            case "+", [terms]:
-                return terms
+    def _applied(self, node: Operation, left: Terms, added: bool) -> Terms:
+        """Combine the terms of the operands; those of the first may be changed."""
+        match node.symbol, node.operands:
+            case (("^" | "**"), [_, exponent]):
+                return self._power(left, exponent)
+            case "+", [_]:
+                return left
             case "-", [_]:
                 return {}
-            case "+", [left, right]:
-                return self._sum(left, right)
-            case "-", [left, right]:
+        right = self.read(node.operands[1], added != (node.symbol == "-"))
+        match node.symbol:
+            case "-":
                 for key in right:
                     left.pop(key, None)
                 return left
-            case ":", [left, right]:
+            case ":":
                 return self._product(left, right)
-            case "*", [left, right]:
+            case "*":
                 product = self._product(left, right)
                 return self._sum(self._sum(left, right), product)
-            case "/", [left, right]:
+            case "/":
                 nested = self._product(_joined(left), right)
                 return self._sum(left, nested)
-            case "%in%", [left, right]:
+            case "%in%":
                 return self._product(_joined(right), left)
-        raise ValueError(f"{node.symbol} needs terms on both sides")
+        return self._sum(left, right)
 
     def _sum(self, left: Terms, right: Terms) -> Terms:
         self._count(len(right))

@@ -1,12 +1,12 @@
 """How clients agree on what a function has to know of all their rows.
 
-Every agreement is a generator. It yields a statistic of its column, is sent that of all clients,
-and returns what was agreed at the end.
+Every agreement is a dialogue. It yields a statistic of its column, is sent that of all clients, and
+returns what was agreed at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 import numpy as np
@@ -15,15 +15,13 @@ from fedsplit.arrays import Array
 from fedsplit.data.pooled.column_statistics import ColumnMoments, Statistic
 from fedsplit.data.pooled.function import State
 from fedsplit.data.pooled.knots import Spread, coarse_grid
-
-Asking: TypeAlias = Generator[Statistic, Array, State]
-"""An agreement on a state."""
+from fedsplit.dialogue import Dialogue
 
 Ask: TypeAlias = Callable[[Mapping[str, Statistic]], Mapping[str, Array]]
 """Returns the statistics of all clients, by the same keys."""
 
 
-def agree_on_states(askings: Mapping[str, Asking], ask: Ask) -> dict[str, State]:
+def agree_on_states(agreements: Mapping[str, Dialogue[State]], ask: Ask) -> dict[str, State]:
     """Carry out agreements at the same time, with one question for the next statistics of all.
 
     Raises
@@ -32,12 +30,12 @@ def agree_on_states(askings: Mapping[str, Asking], ask: Ask) -> dict[str, State]
         If one fails; the message begins with its key.
     """
     states: dict[str, State] = {}
-    totals: Mapping[str, Array | None] = dict.fromkeys(askings)
+    totals: Mapping[str, Array | None] = dict.fromkeys(agreements)
     while totals:
         wanted: dict[str, Statistic] = {}
         for key, total in totals.items():
             try:
-                wanted[key] = askings[key].send(total)  # type: ignore[arg-type]  # None is first
+                wanted[key] = agreements[key].send(total)
             except StopIteration as end:
                 states[key] = end.value
             except ValueError as error:
@@ -48,13 +46,13 @@ def agree_on_states(askings: Mapping[str, Asking], ask: Ask) -> dict[str, State]
     return states
 
 
-def moments() -> Generator[Statistic, Array, tuple[float, float, float]]:
+def moments() -> Dialogue[tuple[float, float, float]]:
     """Ask for the number of rows, the mean, and the sum of squares about it."""
     n, mean, scatter = yield ColumnMoments()
     return float(n), float(mean), float(scatter)
 
 
-def mean_and_deviation() -> Generator[Statistic, Array, tuple[float, float, float]]:
+def mean_and_deviation() -> Dialogue[tuple[float, float, float]]:
     """Ask for the number of rows, the mean, and the standard deviation, which is above zero."""
     n, mean, scatter = yield from moments()
     deviation = float(np.sqrt(scatter / max(n - 1.0, 1.0)))
@@ -68,7 +66,7 @@ def check_varies(mean: float, deviation: float) -> None:
         raise ValueError("its column does not vary over the clients")
 
 
-def spread() -> Generator[Statistic, Array, Spread]:
+def spread() -> Dialogue[Spread]:
     """Ask for the mean and the deviation, then for a histogram on a grid given by them."""
     n, mean, deviation = yield from mean_and_deviation()
     grid = coarse_grid(mean, deviation)

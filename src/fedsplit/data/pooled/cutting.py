@@ -3,92 +3,114 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array
-from fedsplit.data.pooled.agreement import Asking, spread
-from fedsplit.data.pooled.call_options import flag, is_given, numbers, whole, words
-from fedsplit.data.pooled.function import Options, State
-from fedsplit.data.pooled.intervals import FEWEST_DIGITS, interval_labels, interval_of
+from fedsplit.data.pooled.agreement import spread
+from fedsplit.data.pooled.function import PooledFunction, State
 from fedsplit.data.pooled.knots import constants
+from fedsplit.dialogue import Dialogue
 
 MOST_INTERVALS = 50
 
+MOST_DIGITS = 12
+"""Significant digits of a break in a label, after which breaks that look alike are numbered."""
 
-class Cut:
-    """R's ``cut(x, breaks, labels, include.lowest, right, dig.lab)``.
 
-    A number in place of the breaks asks for so many intervals of about equal width. The outer ones
-    are open then, so that no row is outside.
+@dataclass(frozen=True)
+class Cut(PooledFunction):
+    """R's ``cut``.
+
+    Attributes
+    ----------
+    count : int
+        The number of intervals.
+    breaks : tuple of float or None
+        Their ends, in order. None if they have to be agreed: then the intervals have about equal
+        width, and the outer ones are open, so that no row is outside.
+    names : tuple of str or None
+        The levels, if they are written.
+    right : bool
+        Whether intervals are closed on the right, and open on the left.
+    include_lowest : bool
+        Whether a value at the first break, or at the last one without ``right``, is inside.
+    digits : int
+        Significant digits of a break in a label, unless breaks would look alike.
     """
 
-    parameters = ("breaks", "labels", "include.lowest", "right", "dig.lab")
+    is_category = True
 
-    def check(self, options: Options) -> None:
-        if not is_given(options, "breaks"):
-            raise ValueError("it needs breaks, as in cut(x, c(0, 10, 20)), or how many intervals")
-        count = self._count(options)
-        if count > MOST_INTERVALS:
-            raise ValueError(f"it has {count} intervals, more than {MOST_INTERVALS}")
-        breaks = self._written(options)
-        if breaks is not None and len(set(breaks)) < len(breaks):
+    count: int
+    breaks: tuple[float, ...] | None
+    names: tuple[str, ...] | None
+    right: bool
+    include_lowest: bool
+    digits: int
+
+    def __post_init__(self) -> None:
+        if self.count > MOST_INTERVALS:
+            raise ValueError(f"it has {self.count} intervals, more than {MOST_INTERVALS}")
+        if self.breaks is not None and len(set(self.breaks)) < len(self.breaks):
             raise ValueError("a break is there twice")
-        if is_given(options, "labels") and len(words(options, "labels")) != count:
-            raise ValueError(f"it has {count} intervals, and needs as many labels")
-        self._digits(options)
-        for name in ("include.lowest", "right"):
-            flag(options, name, True)
+        if self.names is not None and len(self.names) != self.count:
+            raise ValueError(f"it has {self.count} intervals, and needs as many labels")
 
-    def asking(self, options: Options) -> Asking | None:
-        if self._written(options) is not None:
-            return None
-        return self._asking(self._count(options))
+    def agreement(self) -> Dialogue[State] | None:
+        return self._agree() if self.breaks is None else None
 
-    def _asking(self, count: int) -> Asking:
+    def _agree(self) -> Dialogue[State]:
         found = yield from spread()
-        return {"breaks": found.even(count - 1)}
+        return {"breaks": found.even(self.count - 1)}
 
-    def levels(self, options: Options, state: State) -> list[str]:
-        if is_given(options, "labels"):
-            return words(options, "labels")
-        breaks = self._breaks(options, state)
-        return interval_labels(breaks, *self._closed(options), self._digits(options))
+    def labels(self, state: State) -> list[str]:
+        """Return the names of the intervals: ``(0,10]``, with as few digits as keep them apart."""
+        if self.names is not None:
+            return list(self.names)
+        breaks = self._breaks(state)
+        for digits in range(self.digits, max(MOST_DIGITS, self.digits) + 1):
+            texts = _numbers(breaks, digits)
+            if all(a != b for a, b in pairwise(texts)):
+                break
+        else:
+            return [f"Range_{i}" for i in range(1, len(breaks))]
+        opening, closing = ("(", "]") if self.right else ("[", ")")
+        labels = [f"{opening}{low},{high}{closing}" for low, high in pairwise(texts)]
+        if self.include_lowest and self.right:
+            labels[0] = "[" + labels[0][1:]
+        elif self.include_lowest:
+            labels[-1] = labels[-1][:-1] + "]"
+        return labels
 
-    def codes(self, x: Array, options: Options, state: State) -> NDArray[np.intp]:
-        return interval_of(x, self._breaks(options, state), *self._closed(options))
+    def values(self, x: Array, state: State) -> NDArray[np.intp]:
+        edges = np.asarray(self._breaks(state), dtype=np.float64)
+        last = len(edges) - 2
+        found = np.searchsorted(edges, x, side="left" if self.right else "right") - 1
+        found = np.where((found < 0) | (found > last), -1, found)
+        if self.include_lowest:
+            outermost, interval = (edges[0], 0) if self.right else (edges[-1], last)
+            found = np.where(x == outermost, interval, found)
+        return np.where(np.isnan(x), -1, found)
 
-    def report(self, options: Options, state: State) -> str:
-        if not state:
-            return ""
-        return f"breaks={constants(self._breaks(options, state))}"
+    def report(self, state: State) -> str:
+        return f"breaks={constants(self._breaks(state))}" if state else ""
 
-    def _breaks(self, options: Options, state: State) -> list[float]:
-        written = self._written(options)
-        if written is not None:
-            return written
+    def _breaks(self, state: State) -> Sequence[float]:
+        if self.breaks is not None:
+            return self.breaks
         if "breaks" not in state:
             raise ValueError("its breaks have not been agreed")
         return [-math.inf, *state["breaks"], math.inf]
 
-    def _written(self, options: Options) -> list[float] | None:
-        """The breaks, None if they have to be agreed."""
-        breaks = numbers(options, "breaks", infinite=True)
-        if len(breaks) == 1:
-            return None
-        return breaks
 
-    def _count(self, options: Options) -> int:
-        """How many intervals there are."""
-        breaks = self._written(options)
-        if breaks is not None:
-            return len(breaks) - 1
-        return whole({"breaks": numbers(options, "breaks")[0]}, "breaks", 0, 2, MOST_INTERVALS)
-
-    def _closed(self, options: Options) -> tuple[bool, bool]:
-        """Whether intervals are closed on the right, and the lowest on both sides."""
-        return flag(options, "right", True), flag(options, "include.lowest", False)
-
-    def _digits(self, options: Options) -> int:
-        return whole(options, "dig.lab", FEWEST_DIGITS, 1, 15)
+def _numbers(values: Sequence[float], digits: int) -> list[str]:
+    """Return numbers as R's ``formatC``, with significant digits but no zeros at the end."""
+    texts = [f"{value:.{digits}g}".replace("inf", "Inf") for value in values]
+    if "-Inf" in texts:
+        # R gives both infinities the same width: the last interval is then called (5, Inf].
+        return [{"Inf": " Inf"}.get(text, text) for text in texts]
+    return texts

@@ -3,35 +3,41 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from fedsplit.arrays import Array
-from fedsplit.data.pooled.agreement import Asking, check_varies, moments
-from fedsplit.data.pooled.call_options import number_or_flag
-from fedsplit.data.pooled.function import Options, State
+from fedsplit.data.pooled.agreement import check_varies, moments
+from fedsplit.data.pooled.function import PooledFunction, State
+from fedsplit.dialogue import Dialogue
 
 
-class Scale:
+@dataclass(frozen=True)
+class Scale(PooledFunction):
     """R's ``scale(x, center, scale)`` of one column.
 
-    ``scale=TRUE`` divides by √(Σ v²/(n - 1)), where v are the values less the centre, if any.
+    Attributes
+    ----------
+    centre : float or None
+        What is taken away; None for the mean.
+    scale : float or None
+        What the rest v is divided by; None for √(Σ v²/(n - 1)).
     """
 
-    parameters = ("center", "scale")
+    centre: float | None
+    scale: float | None
 
-    def check(self, options: Options) -> None:
-        if self._fixed(options, "scale", 1.0) == 0.0:
+    def __post_init__(self) -> None:
+        if self.scale == 0.0:
             raise ValueError("scale must not be 0")
-        self._fixed(options, "center", 0.0)
 
-    def asking(self, options: Options) -> Asking | None:
-        centre = self._fixed(options, "center", 0.0)
-        scale = self._fixed(options, "scale", 1.0)
-        if centre is None or scale is None:
-            return self._asking(centre, scale)
-        return None
+    def agreement(self) -> Dialogue[State] | None:
+        if self.centre is not None and self.scale is not None:
+            return None
+        return self._agree()
 
-    def _asking(self, centre: float | None, scale: float | None) -> Asking:
+    def _agree(self) -> Dialogue[State]:
         n, mean, scatter = yield from moments()
+        centre, scale = self.centre, self.scale
         if centre is None:
             centre = mean
         if scale is None:
@@ -39,49 +45,11 @@ class Scale:
             check_varies(mean, scale)
         return {"center": [centre], "scale": [scale]}
 
-    def endings(self, options: Options, state: State) -> list[str]:
-        return [""]
-
-    def values(self, x: Array, options: Options, state: State) -> Array:
-        centre = self._fixed(options, "center", 0.0)
-        scale = self._fixed(options, "scale", 1.0)
-        if centre is None or scale is None:
+    def values(self, x: Array, state: State) -> Array:
+        centre, scale = self.centre, self.scale
+        if state:
             [centre], [scale] = state["center"], state["scale"]
+        if centre is None or scale is None:
+            raise ValueError("its centre and scale have not been agreed")
         found: Array = ((x - centre) / scale)[:, None]
         return found
-
-    def report(self, options: Options, state: State) -> str:
-        return ""
-
-    def _fixed(self, options: Options, name: str, neutral: float) -> float | None:
-        """A number that is written, ``neutral`` for FALSE, None for TRUE: to be agreed."""
-        value = number_or_flag(options, name)
-        if value is True:
-            return None
-        if value is False:
-            return neutral
-        return value
-
-
-class Center:
-    """``center(x)``: the column less its mean."""
-
-    parameters = ()
-
-    def check(self, options: Options) -> None:
-        pass
-
-    def asking(self, options: Options) -> Asking:
-        _, mean, _ = yield from moments()
-        return {"center": [mean]}
-
-    def endings(self, options: Options, state: State) -> list[str]:
-        return [""]
-
-    def values(self, x: Array, options: Options, state: State) -> Array:
-        [centre] = state["center"]
-        found: Array = (x - centre)[:, None]
-        return found
-
-    def report(self, options: Options, state: State) -> str:
-        return ""

@@ -1,67 +1,139 @@
-"""Splines of given knots, as R's ``bs`` and ``ns`` have them."""
+"""``bs(x, ...)`` and ``ns(x, ...)``: splines whose knots are written, or agreed by all clients."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
 from fedsplit.arrays import Array
+from fedsplit.data.pooled.agreement import spread
+from fedsplit.data.pooled.function import PooledFunction, State, numbered
+from fedsplit.data.pooled.knots import constants
+from fedsplit.dialogue import Dialogue
 
 CUBIC = 3
 """The degree of natural splines."""
 
+MOST_KNOTS = 50
+"""Of a spline."""
 
-class Spline(NamedTuple):
-    """A space of splines.
+
+@dataclass(frozen=True)
+class Spline(PooledFunction):
+    """R's ``bs``, or ``ns``.
 
     Attributes
     ----------
-    knots : sequence of float
-        Inside the boundary.
-    boundary : sequence of float
-        The lower and the upper boundary knot.
+    natural : bool
+        Whether it is ``ns``: cubic, and straight at both ends.
+    inner : int
+        The number of knots between those of the boundary.
+    knots : tuple of float or None
+        These knots; None if they have to be agreed.
+    boundary : tuple of float or None
+        The lower and the upper boundary knot; None if they have to be agreed.
     degree : int
     intercept : bool
         Whether the constant is in the space.
     """
 
-    knots: Sequence[float]
-    boundary: Sequence[float]
+    natural: bool
+    inner: int
+    knots: tuple[float, ...] | None
+    boundary: tuple[float, ...] | None
     degree: int = CUBIC
     intercept: bool = False
 
-    def b_splines(self, x: Array) -> Array:
-        """R's ``bs``: B-splines, which go on as polynomials beyond the boundary."""
-        return self._values(x)[:, self._first :]
+    def __post_init__(self) -> None:
+        if self.inner < 0:
+            raise ValueError(f"df must be {self._narrowest} or more")
+        if self.boundary is not None:
+            _check_inside(self.knots or (), self.boundary)
 
-    def natural(self, x: Array) -> Array:
-        """R's ``ns``: cubic splines with no second derivative at the boundary, straight beyond."""
-        lower, upper = sorted(self.boundary)
-        inside = np.clip(x, lower, upper)
-        basis = self._values(inside)
-        beyond = x != inside
-        if beyond.any():
-            basis[beyond] += self._values(inside[beyond], 1) * (x - inside)[beyond, None]
-        curvature = self._values(np.array([lower, upper]), 2)
-        # The last columns of Q span the splines without curvature at the boundary. LAPACK's
-        # reflections have the signs of those of LINPACK, which R uses.
-        Q, _ = np.linalg.qr(curvature[:, self._first :].T, mode="complete")
-        found: Array = basis[:, self._first :] @ Q[:, 2:]
-        return found
+    def agreement(self) -> Dialogue[State] | None:
+        if self.knots is not None and self.boundary is not None:
+            return None
+        return self._agree()
+
+    def _agree(self) -> Dialogue[State]:
+        found = yield from spread()
+        knots = found.quantiles(self.inner) if self.knots is None else self.knots
+        boundary = self.boundary or found.boundary
+        _check_inside(knots, boundary)
+        return {"knots": list(knots), "boundary": list(boundary)}
+
+    def labels(self, state: State) -> list[str]:
+        return numbered(self._narrowest + self.inner)
+
+    def values(self, x: Array, state: State) -> Array:
+        if self.natural:
+            return self._natural(x, state)
+        return self._basis(x, state)
+
+    def report(self, state: State) -> str:
+        if not state:
+            return ""
+        knots = f"knots={constants(state['knots'])}, " if state["knots"] else ""
+        return f"{knots}Boundary.knots={constants(state['boundary'])}"
+
+    def extrapolates(self, x: Array) -> bool:
+        """Return whether a value lies beyond boundary knots that are written, as R warns of it.
+
+        Natural splines are straight there, and harmless.
+        """
+        if self.natural or self.boundary is None:
+            return False
+        lower, upper = self.boundary
+        return bool(((x < lower) | (x > upper)).any())
 
     @property
-    def _first(self) -> int:
-        """The first column that is not left out: all of them add up to the constant."""
-        return int(not self.intercept)
+    def _narrowest(self) -> int:
+        """The number of columns without knots between those of the boundary."""
+        return (1 if self.natural else self.degree) + self.intercept
 
-    def _values(self, x: Array, derivative: int = 0) -> Array:
-        """The B-splines or their derivatives at x, (n, knots + degree + 1)."""
+    def _natural(self, x: Array, state: State) -> Array:
+        """Cubic splines with no second derivative at the boundary, straight beyond it."""
+        lower, upper = sorted(state["boundary"] if state else self.boundary or ())
+        inside = np.clip(x, lower, upper)
+        basis = self._basis(inside, state)
+        beyond = x != inside
+        if beyond.any():
+            basis[beyond] += self._basis(inside[beyond], state, 1) * (x - inside)[beyond, None]
+        curvature = self._basis(np.array([lower, upper]), state, 2)
+        # The last columns of Q span the splines without curvature at the boundary. LAPACK's
+        # reflections have the signs of those of LINPACK, which R uses.
+        Q, _ = np.linalg.qr(curvature.T, mode="complete")
+        found: Array = basis @ Q[:, 2:]
+        return found
+
+    def _basis(self, x: Array, state: State, derivative: int = 0) -> Array:
+        """B-splines, or their derivatives, which go on as polynomials beyond the boundary.
+
+        All of them add up to the constant, so that the first one is left out unless the constant is
+        in the space.
+        """
         from scipy.interpolate import BSpline  # takes longer to import than a small fit
 
-        ends = np.repeat(np.sort(self.boundary), self.degree + 1)
-        t = np.sort(np.concatenate([ends, self.knots]))
+        knots: Sequence[float] = state["knots"] if state else self.knots or ()
+        boundary: Sequence[float] = state["boundary"] if state else self.boundary or ()
+        ends = np.repeat(np.sort(boundary), self.degree + 1)
+        t = np.sort(np.concatenate([ends, knots]))
         spline = BSpline(t, np.eye(len(t) - self.degree - 1), self.degree, extrapolate=True)
-        found: Array = spline(x, nu=derivative)
+        found: Array = spline(x, nu=derivative)[:, int(not self.intercept) :]
         return found
+
+
+def _check_inside(knots: Sequence[float], boundary: Sequence[float]) -> None:
+    """Raise ValueError unless there are two boundary knots, and the others lie between them."""
+    if len(boundary) != 2 or boundary[0] == boundary[1]:
+        raise ValueError("Boundary.knots must be two numbers, as in Boundary.knots=c(0, 10)")
+    if len(knots) > MOST_KNOTS:
+        raise ValueError(f"it has {len(knots)} knots, more than {MOST_KNOTS}")
+    lower, upper = boundary
+    if any(not lower < knot < upper for knot in knots):
+        raise ValueError(
+            f"the knots {constants(knots)} must lie between {lower:.12g} and {upper:.12g}, "
+            "which Boundary.knots can change"
+        )

@@ -4,59 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 
 from fedsplit.data.tables import Table, Values, fail, to_frame
-from fedsplit.data.types import Fit, Type
-
-
-class Source(Protocol):
-    """One client's data: a table, or the rows of a table that belong to the client."""
-
-    @property
-    def name(self) -> str:
-        """The client's name: of a file without its suffix, of a group, or as the user gave it."""
-        ...
-
-    def names(self) -> list[str]:
-        """Return the names of all columns, as in ``Table.names``."""
-        ...
-
-    def columns(self, names: Iterable[str] | None = None) -> dict[str, Fit | None]:
-        """Return what columns can be read as, as in ``Table.columns``."""
-        ...
-
-    def take(self, wanted: Mapping[str, Type]) -> dict[str, Values]:
-        """Read these columns, as in ``Table.take``."""
-        ...
-
-    def read(self, wanted: Mapping[str, Type]) -> pd.DataFrame:
-        """Read these columns as a frame, in this order."""
-        ...
-
-    def notes(self) -> Sequence[str]:
-        """Return what a user should know of how the data are read."""
-        ...
+from fedsplit.data.types import ColumnProfile, Type
 
 
 @dataclass
 class SharedTable:
     """A table whose rows belong to several clients.
 
-    The columns read last are kept, because the clients are asked for the same ones in turn.
+    The columns read last stay in memory, because all clients read the same ones in turn.
 
     Parameters
     ----------
     table : Table
     length : int
         Its number of rows when it was split.
+    notes : sequence of str
+        What a user should know of how it was split.
     """
 
     table: Table
     length: int
+    notes: Sequence[str] = ()
     kept: Mapping[str, Values] | None = None
     wanted: Mapping[str, Type] = field(default_factory=dict)
 
@@ -77,7 +51,7 @@ class SharedTable:
 
 @dataclass
 class GroupSource:
-    """The rows of a shared table that have one value in its group column.
+    """The rows of a shared table that have one value in its group column; reads as a ``Table``.
 
     Parameters
     ----------
@@ -95,7 +69,7 @@ class GroupSource:
     def names(self) -> list[str]:
         return self.shared.table.names()
 
-    def columns(self, names: Iterable[str] | None = None) -> dict[str, Fit | None]:
+    def columns(self, names: Iterable[str] | None = None) -> dict[str, ColumnProfile | None]:
         return self.shared.table.columns(names)
 
     def take(self, wanted: Mapping[str, Type]) -> dict[str, Values]:
@@ -105,4 +79,8 @@ class GroupSource:
         return to_frame(self.take(wanted))
 
     def notes(self) -> Sequence[str]:
-        return self.shared.table.notes()
+        return [*self.shared.table.notes(), *self.shared.notes]
+
+
+Source: TypeAlias = Table | GroupSource
+"""One client's data: a table, or the rows of a table that belong to the client."""

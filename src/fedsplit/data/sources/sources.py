@@ -21,7 +21,9 @@ from fedsplit.data.tables import Table, fail
 from fedsplit.errors import InputError
 
 
-def sources(data: object, group: str | None = None, reading: Reading = PLAIN) -> list[Source]:
+def sources(
+    data: object, group: str | None = None, reading: Reading = PLAIN, missing: str = "drop"
+) -> list[Source]:
     """Return one source per client.
 
     Parameters
@@ -34,6 +36,8 @@ def sources(data: object, group: str | None = None, reading: Reading = PLAIN) ->
         A column of the only file or DataFrame, each of whose values is a client.
     reading : Reading, optional
         How files are read; a TOML file can add to it.
+    missing : {"drop", "fail"}
+        Whether rows without a group, which belong to no client, are left out or refused.
     """
     found = list(_tables(data, reading))
     if not found:
@@ -43,7 +47,7 @@ def sources(data: object, group: str | None = None, reading: Reading = PLAIN) ->
             raise InputError(
                 f"group {group!r} splits one file or DataFrame, there are {len(found)}: name one"
             )
-        return list(_split(found[0], group))
+        return list(_split(found[0], group, missing))
     seen: dict[str, str] = {}
     for source in found:
         where = source.where
@@ -130,19 +134,23 @@ def _listed(path: Path, reading: Reading) -> Iterator[Table]:
             yield _named(client.name, client.value, own, path.parent)
 
 
-def _split(source: Table, group: str) -> Iterator[GroupSource]:
+def _split(source: Table, group: str, missing: str) -> Iterator[GroupSource]:
     """Yield one client per value of the column, in the order of their names."""
     where = source.where
     # As text, because large whole numbers are not distinct as float64.
     labels = np.asarray(source.take({group: "text"})[group], dtype=object)
-    missing = int(pd.isna(labels).sum())
-    if missing:
-        fail(where, f"{missing} of {len(labels)} rows have no {group!r}: fill or remove them")
-    if not len(labels):
-        fail(where, "there is no row to split into clients")
     codes, names = pd.factorize(labels)
-    # A stable sort keeps the rows of each client in the order of the file.
-    rows = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))[:-1])
-    shared = SharedTable(source, len(labels))
+    absent = int(np.sum(codes < 0))
+    what = f"{absent} of {len(labels)} rows have no {group!r}"
+    if absent and missing == "fail":
+        fail(where, f"{what}: fill them, or leave them out by missing='drop'")
+    if not len(names):
+        fail(where, f"there is no row with a {group!r} to split into clients")
+    # A stable sort keeps the rows of each client in the order of the file; those of nobody, whose
+    # code is -1, come first.
+    ends = np.cumsum(np.bincount(codes + 1, minlength=len(names) + 1))[:-1]
+    rows = np.split(np.argsort(codes, kind="stable"), ends)[1:]
+    notes = [f"{what} in the data that were split, and are left out; missing='fail' refuses them"]
+    shared = SharedTable(source, len(labels), notes if absent else [])
     for j in sorted(range(len(names)), key=lambda j: name_order(names[j])):
         yield GroupSource(names[j], shared, rows[j])

@@ -22,8 +22,8 @@ from fedsplit.data.look_alikes import check_looks
 from fedsplit.data.pooled.column_statistics import Statistic
 from fedsplit.data.sources.client_data import GroupSource, Source
 from fedsplit.data.tables import Table
-from fedsplit.data.types import Fit, level_form
-from fedsplit.errors import InputError, as_type, listed
+from fedsplit.data.types import ColumnProfile, declaration, level_form
+from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.design import Design
 from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.guards import disclosure
@@ -98,7 +98,7 @@ class Dataset:
                 counts = self._count(typed, rules)
         return SurveyAnswer(tuple(names), fits, counts)
 
-    def _fits(self, draft: Plan, names: Sequence[str]) -> dict[str, Fit | None]:
+    def _fits(self, draft: Plan, names: Sequence[str]) -> dict[str, ColumnProfile | None]:
         """What the columns that a draft names can be read as; all columns, if it has a ``.``."""
         if Formula(draft.formula).open:
             return self._source.columns(names)
@@ -153,7 +153,7 @@ class Dataset:
                 raise
             raise SinglesOut(
                 f"{error}. Rows that lack {listed(lacking)} are left out of some models and not of "
-                "others: models of one project need the same columns=[...]",
+                "others: models of one project need the same option columns",
                 error.rows,
             ) from None
 
@@ -202,8 +202,8 @@ class Dataset:
         """What is to be known of how the rows are read."""
         notes = [
             f"codes such as {code} in column {column} are read as numbers, so that {code} and "
-            f"{level_form(code, 'number')} are one level: give {as_type(column, 'text')} to keep "
-            "them apart"
+            f"{level_form(code, 'number')} are one level: give {declaration(column, 'text')} to "
+            "keep them apart"
             for column, code in merged.items()
         ]
         return [
@@ -242,12 +242,15 @@ class Dataset:
         classes = family.count_classes(plan.classes)
         rows = Design(self.name, family, names, A, b, w, o, classes, groups=groups, index=index)
         warnings = self._disclosed(plan, rows, frame, rules)
-        beyond = self._extrapolated(formula, plan.rows(frame))
+        doubtful = self._extrapolated(formula, plan.rows(frame))
+        if family.counts and np.any(b != np.floor(b)):
+            doubtful.append(self._not_counts(formula.target))
         if rules.refuse:
-            # whether the largest value of a row is beyond a number of the server's choice
-            self.private += [each.one for each in beyond]
-            beyond = []
-        return rows, warnings + beyond
+            # whether the largest value of a row is beyond a number of the server's choice, or one
+            # value is not whole
+            self.private += [each.one for each in doubtful]
+            doubtful = []
+        return rows, warnings + doubtful
 
     def _disclosed(
         self, plan: Plan, rows: Design, frame: pd.DataFrame, rules: Rules
@@ -282,6 +285,16 @@ class Dataset:
             )
             for text in extrapolated(formula.pooled, rows)
         ]
+
+    def _not_counts(self, target: str) -> Finding:
+        """A target that should be a count, and is not whole in some rows."""
+        what = (
+            f"values of {target} that are not whole, though it should be a count: for a rate, fit "
+            "the count, and name in exposure= the column of what it is per"
+        )
+        return Finding(
+            self.name, f"client {self.name} has {what}", f"clients have {what}", self.name
+        )
 
     def bounded(self, plan: Plan, privacy: Privacy) -> BoundedRows:
         """The rows that fit what a study declares, each of bounded length."""

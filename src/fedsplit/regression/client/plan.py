@@ -21,7 +21,7 @@ from fedsplit.data.categories import Level
 from fedsplit.data.formula.design_columns import DesignColumns
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.formula.model_frame import ModelFrame, Schema
-from fedsplit.data.formula.pooled_functions import function_of, outside
+from fedsplit.data.formula.pooled_functions import outside
 from fedsplit.data.pooled.function import State
 from fedsplit.data.sources.client_data import Source
 from fedsplit.data.tables import is_missing, to_frame
@@ -170,10 +170,7 @@ class BasicPlan:
     def agreed(self) -> dict[str, str]:
         """The knots and breaks that nobody wrote, as arguments in R, by the text of a function."""
         calls = {call.text: call for call in Formula(self.formula).pooled}
-        reports = {
-            text: function_of(calls[text]).report(calls[text].options, state)
-            for text, state in self.state.items()
-        }
+        reports = {text: calls[text].function.report(state) for text, state in self.state.items()}
         return {text: report for text, report in reports.items() if report}
 
     def rows(self, frame: pd.DataFrame) -> ModelFrame:

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from fedsplit.data.categories import in_levels, merged_codes
-from fedsplit.data.lenient import take_readable
+from fedsplit.data.categories import in_levels, merged_codes, readable
 from fedsplit.data.sources.client_data import Source
 from fedsplit.data.tables import Values
 from fedsplit.data.types import Type
@@ -72,4 +71,4 @@ def read_leniently(
     try:
         return read_columns(source, types, categories, where).values
     except InputError:  # also of a file that cannot be read at all, which then fails again
-        return take_readable(source, types, categories)
+        return readable(source.take(dict.fromkeys(types, "text")), types, categories)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from fedsplit.data.categories import Level
 from fedsplit.data.formula.formula import Formula
-from fedsplit.data.types import Fit, Type
+from fedsplit.data.types import ColumnProfile, Type
 from fedsplit.errors import InputError, RequestError
 from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.plan import Plan
@@ -51,14 +51,14 @@ class SurveyAnswer(NamedTuple):
     ----------
     names : tuple of str
         The names of all its columns; empty if the plan was no draft.
-    fits : mapping of str to Fit or None
+    fits : mapping of str to ColumnProfile or None
         What the columns of a draft can be read as; None for one that cannot be read at all.
     counts : RowCounts or None
         None if the columns cannot be counted as this client alone would read them.
     """
 
     names: tuple[str, ...]
-    fits: Mapping[str, Fit | None]
+    fits: Mapping[str, ColumnProfile | None]
     counts: RowCounts | None
 
     @property
@@ -67,7 +67,7 @@ class SurveyAnswer(NamedTuple):
         return () if self.counts is None else self.counts.warnings
 
 
-def local_type(fit: Fit, category: bool) -> Type:
+def local_type(fit: ColumnProfile, category: bool) -> Type:
     """What a client reads a column as, where no other client has a say."""
     if category:
         return fit.type
@@ -77,7 +77,7 @@ def local_type(fit: Fit, category: bool) -> Type:
     return "number" if fit.mostly_number else fit.type
 
 
-def locally_typed(draft: Plan, fits: Mapping[str, Fit | None]) -> Plan | None:
+def locally_typed(draft: Plan, fits: Mapping[str, ColumnProfile | None]) -> Plan | None:
     """A draft with the types that a client reads its own columns as.
 
     None if a column is missing, cannot be read, or cannot be a target of the family.
@@ -106,7 +106,7 @@ def locally_typed(draft: Plan, fits: Mapping[str, Fit | None]) -> Plan | None:
     return replace(draft, types=ordered, categories=tuple(categories))
 
 
-def is_class(draft: Plan, fits: Sequence[Fit]) -> bool:
+def is_class(draft: Plan, fits: Sequence[ColumnProfile]) -> bool:
     """Whether the target column of a draft, of which clients have these fits, has classes.
 
     Raises

@@ -40,6 +40,8 @@ class Family:
         What a value of the target must be, in words.
     invalid : callable
         Which of the finite values b, (n,), are not of that kind.
+    counts : bool
+        Whether the target is a count: a value that is not whole is worth a warning.
     canonical : bool
         Whether the Hessian of the loss does not depend on the target, and so is the expected
         information too. Otherwise clients are asked for the latter.
@@ -85,6 +87,7 @@ class Family:
     variance: Callable[[Array], Array] | None = None
     target: str = "a number"
     invalid: Callable[[Array], Mask] = np.isnan  # of finite values, none
+    counts: bool = False
     canonical: bool = False
     unit_weights: bool = False
     dispersed: bool = False

@@ -17,6 +17,7 @@ POISSON = Family(
     variance=np.positive,
     target="a count of at least zero",
     invalid=lambda b: b < 0,
+    counts=True,
     canonical=True,
     margin=lambda b, t: np.where(b > 0, -np.abs(t), -t),
 )

@@ -8,13 +8,14 @@ one agreed on.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import NamedTuple
 
 from fedsplit.arrays import Array
 from fedsplit.data.formula.formula import Formula
-from fedsplit.data.formula.pooled_functions import CATEGORIES, function_of
 from fedsplit.data.pooled.column_statistics import Statistic
 from fedsplit.data.pooled.function import State
 from fedsplit.data.types import Type
@@ -70,32 +71,31 @@ class Agreement:
         return None
 
 
-class AgreedColumns(NamedTuple):
-    """A plan without the states of its functions.
+class AgreedPlan(NamedTuple):
+    """A plan, and the rows of each client by it.
 
     Attributes
     ----------
     plan : Plan
     counts : dict of str to RowCounts
-        By client, those without a value left out.
+        Of the clients that have a value.
+    used : dict of str to int
+        The rows that are used, of the clients that take part.
     empty : list of str
         The clients without any value.
     findings : list of Finding
+        What is to be said of levels, and what sums could disclose of single rows.
     """
 
     plan: Plan
     counts: dict[str, RowCounts]
+    used: dict[str, int]
     empty: list[str]
     findings: list[Finding]
 
-    @property
-    def taking_part(self) -> dict[str, RowCounts]:
-        """The counts of clients that have a complete row."""
-        return {name: each for name, each in self.counts.items() if each.complete}
-
 
 class AgreedStates(NamedTuple):
-    """The states of the functions of a formula.
+    """What functions such as ``poly`` and ``cut`` know of the rows of all clients.
 
     Attributes
     ----------
@@ -104,29 +104,9 @@ class AgreedStates(NamedTuple):
     used : dict of str to int
         By client, the complete rows that have a value in every function: ``cut`` may lack one.
     findings : list of Finding
-        What the sums could disclose of single rows.
     """
 
     states: dict[str, State]
-    used: dict[str, int]
-    findings: list[Finding]
-
-
-class AgreedPlan(NamedTuple):
-    """A plan, and the rows that are used by it.
-
-    Attributes
-    ----------
-    plan : Plan
-    counts : dict of str to RowCounts
-        By client.
-    used : dict of str to int
-        By client that takes part, the number of rows.
-    findings : list of Finding
-    """
-
-    plan: Plan
-    counts: dict[str, RowCounts]
     used: dict[str, int]
     findings: list[Finding]
 
@@ -155,18 +135,20 @@ def agree(
     draft = draft_of(formula, settings, excluded)
     if settings.secure:
         draft = with_declarations(draft, settings)
-    plan, counts, used, findings = converse(agree_on_plan(draft, settings), FitAsking(members))
+    agreed = converse(agree_on_plan(draft, settings), FitAsking(members))
+    plan, used = agreed.plan, agreed.used
     rows = FederatedRows(members.only(list(used)), plan, settings.strict)
     coded = rows.code()
     _check_terms(plan, dict(zip(used, coded, strict=True)))
-    findings += [finding for each in coded for finding in each.warnings]
+    warnings = [each.warnings for each in agreed.counts.values()]
+    warnings += [each.warnings for each in coded]
     return Agreement(
         formula=Formula(plan.formula),
         plan=plan,
         rows=rows,
         moments=[each.moments for each in coded],
-        missing={name: each.rows - used.get(name, 0) for name, each in counts.items()},
-        warnings=in_lines(findings),
+        missing={name: each.rows - used.get(name, 0) for name, each in agreed.counts.items()},
+        warnings=in_lines(chain(agreed.findings, _left_out(agreed), *warnings)),
     )
 
 
@@ -228,14 +210,14 @@ def declaration(
     when a study is tried out, they are surveyed.
     """
     draft = draft_of(formula, settings, excluded)
-    columns = converse(agree_on_columns(draft, settings), FitAsking(members))
-    lacking = [*columns.empty, *(columns.counts.keys() - columns.taking_part.keys())]
+    agreed = converse(agree_on_columns(draft, settings), FitAsking(members))
+    lacking = [*agreed.empty, *(agreed.counts.keys() - agreed.used.keys())]
     if lacking:
         raise InputError(
             f"client {listed(lacking)} has no complete row: with secure sums every client takes "
             "part, leave it out of the data"
         )
-    plan = columns.plan
+    plan = agreed.plan
     if not plan.classes:
         return plan
     target = str(Formula(plan.formula).target_column)
@@ -248,38 +230,31 @@ def agree_on_plan(draft: Plan, settings: Settings) -> Dialogue[AgreedPlan]:
     if Formula(draft.formula).pooled:
         dialogues["states"] = agree_on_states(Coding(draft, settings.strict, ()))
     results = yield from together(dialogues)
-    columns: AgreedColumns = results["columns"]
+    agreed: AgreedPlan = results["columns"]
     states: AgreedStates | None = results.get("states")
-    plan, findings = columns.plan, columns.findings
-    taking_part = columns.taking_part
-    while True:
-        if "states" in results and states is None:
-            coding = Coding(plan, settings.strict, tuple(taking_part))
+    while "states" in dialogues:
+        if states is None:
+            coding = Coding(agreed.plan, settings.strict, tuple(agreed.used))
             states = yield from agree_on_states(coding)
             assert states is not None  # with all types agreed on, every client has an answer
-        used = {name: each.complete for name, each in taking_part.items()}
-        if states is not None:
-            used |= {name: rows for name, rows in states.used.items() if name in used}
-            _check_inside(taking_part, used, settings)
-        inside = {name: each for name, each in taking_part.items() if used[name]}
-        if not inside:
-            raise InputError(f"formula {plan.formula!r}: every row is outside the breaks of cut()")
-        if len(inside) == len(taking_part):
-            break
+        inside = {name: states.used.get(name, rows) for name, rows in agreed.used.items()}
+        _check_inside(agreed.counts, inside, settings)
+        used = {name: rows for name, rows in inside.items() if rows}
+        if not used:
+            raise InputError(f"formula {draft.formula!r}: every row is outside the breaks of cut()")
+        if len(used) == len(inside):
+            plan = replace(agreed.plan, state=states.states)
+            return agreed._replace(plan=plan, used=used, findings=agreed.findings + states.findings)
         # nothing of a client that takes no part is in the plan
-        plan, findings = with_levels(columns.plan, settings, inside)
-        taking_part = inside
-        if states is not None and states.states:
+        counts = {name: agreed.counts[name] for name in used}
+        plan, findings = with_levels(agreed.plan, settings, counts)
+        agreed = agreed._replace(plan=plan, used=used, findings=findings)
+        if states.states:
             states = None
-    findings = [*findings, *_left_out(columns, used)]
-    if states is not None:
-        plan = replace(plan, state=states.states)
-        findings += states.findings
-    findings += [finding for each in columns.counts.values() for finding in each.warnings]
-    return AgreedPlan(plan, columns.counts, used, findings)
+    return agreed
 
 
-def agree_on_columns(draft: Plan, settings: Settings) -> Dialogue[AgreedColumns]:
+def agree_on_columns(draft: Plan, settings: Settings) -> Dialogue[AgreedPlan]:
     """Agree on the types of columns and the levels of categories."""
     answers: dict[str, SurveyAnswer] = yield Survey(Coding(draft, settings.strict, ()))
     plan, empty = draft, []
@@ -303,11 +278,11 @@ def agree_on_columns(draft: Plan, settings: Settings) -> Dialogue[AgreedColumns]
     counts = {name: each.counts for name, each in answers.items() if each.counts is not None}
     if settings.missing == "fail":
         _check_complete(counts)
-    columns = AgreedColumns(plan, counts, empty, [])
-    if not columns.taking_part:
-        raise InputError(_without_complete_rows(counts))
-    plan, findings = with_levels(plan, settings, columns.taking_part)
-    return columns._replace(plan=plan, findings=findings)
+    _check_enough(counts)
+    taking_part = {name: each for name, each in counts.items() if each.complete}
+    plan, findings = with_levels(plan, settings, taking_part)
+    used = {name: each.complete for name, each in taking_part.items()}
+    return AgreedPlan(plan, counts, used, empty, findings)
 
 
 def agree_on_states(coding: Coding) -> Dialogue[AgreedStates | None]:
@@ -332,7 +307,7 @@ def agree_on_states(coding: Coding) -> Dialogue[AgreedStates | None]:
             statistics = agreements.send(totals).questions
         except StopIteration as end:
             states = end.value
-            if used or not any(call.function in CATEGORIES for call in formula.pooled):
+            if used or not any(call.function.is_category for call in formula.pooled):
                 break  # else the rows between the breaks that a user wrote are still to be counted
         except ValueError as error:
             raise InputError(f"formula {formula.text!r}: {error}") from None
@@ -353,7 +328,7 @@ def _state_agreements(formula: Formula) -> dict[str, Dialogue[State]]:
     """The agreements that the functions of a formula need, by their text."""
     agreements = {}
     for call in formula.pooled:
-        agreement = function_of(call).asking(call.options)
+        agreement = call.function.agreement()
         if agreement is not None:
             agreements[call.text] = _naming(call.text, agreement)
     return agreements
@@ -390,8 +365,8 @@ def _check_all_declared(
     lacking = [column for column in columns if column not in declared]
     if lacking:
         raise InputError(
-            f"{mode}: the study must declare the {what} of column {listed(lacking)}, in "
-            f"{what}={{...}}: no client tells them"
+            f"{mode}: the study must declare the {what} of column {listed(lacking)}, by the "
+            f"option {what}: no client tells them"
         )
 
 
@@ -423,35 +398,52 @@ def _check_complete(counts: Mapping[str, RowCounts]) -> None:
             if absent:
                 raise InputError(
                     f"client {name}: column {column} has {absent} missing "
-                    f"value{'s' * (absent > 1)}: fill them, or choose drop for missing values"
+                    f"value{'s' * (absent > 1)}: fill them, or leave rows out by missing='drop'"
                 )
 
 
-def _without_complete_rows(counts: Mapping[str, RowCounts]) -> str:
-    """The message that no row of any client is complete."""
+def _check_enough(counts: Mapping[str, RowCounts]) -> None:
+    """Raise InputError if no row is complete, or one alone, of which everything is constant."""
+    total = sum(each.rows for each in counts.values())
+    complete = sum(each.complete for each in counts.values())
+    if complete > 1 or (complete == 1 and total == 1):
+        return
+    absent: Counter[str] = Counter()
+    for each in counts.values():
+        absent.update(each.missing)
+    most = [f"{column} in {count:,}" for column, count in absent.most_common(3) if count]
+    lacking = f"values are missing of {', '.join(most)}" if most else ""
+    if complete:
+        raise InputError(
+            f"1 of {total:,} rows is complete, {lacking}: leave out of the model what most rows "
+            "lack"
+        )
     columns = listed(next(iter(counts.values())).types)
     sizes = listed(f"{name} has {each.rows} rows" for name, each in counts.items())
-    return f"no client has a row without missing values in {columns}: client {sizes}"
+    end = f"; {lacking}" if lacking else ""
+    raise InputError(
+        f"no client has a row without missing values in {columns}: client {sizes}{end}"
+    )
 
 
 def _check_inside(
     counts: Mapping[str, RowCounts], used: Mapping[str, int], settings: Settings
 ) -> None:
     """Raise InputError if rows that ``cut`` has no interval for are missing values and refused."""
-    for name, each in counts.items():
-        outside = each.complete - used[name]
+    for name, rows in used.items():
+        outside = counts[name].complete - rows
         if outside and settings.missing == "fail":
             raise InputError(
                 f"client {name}: {outside} row{'s' * (outside > 1)} outside the breaks of cut(): "
-                "write wider ones, or choose drop for missing values"
+                "write wider ones, or leave rows out by missing='drop'"
             )
 
 
-def _left_out(columns: AgreedColumns, used: Mapping[str, int]) -> list[Finding]:
+def _left_out(agreed: AgreedPlan) -> list[Finding]:
     """The clients that take no part."""
-    incomplete = [name for name in columns.counts if name not in used]
+    incomplete = [name for name in agreed.counts if name not in agreed.used]
     findings = []
-    for names, what in ((incomplete, "complete row"), (columns.empty, "row with a value")):
+    for names, what in ((incomplete, "complete row"), (agreed.empty, "row with a value")):
         findings += [
             Finding(
                 name,

@@ -8,8 +8,8 @@ from difflib import get_close_matches
 
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.texts import appearance
-from fedsplit.data.types import Fit, Type
-from fedsplit.errors import InputError, as_type, listed
+from fedsplit.data.types import ColumnProfile, Type, declaration
+from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.survey import SurveyAnswer, is_class, local_type
 
@@ -135,7 +135,7 @@ def _nearest(column: str, present: Iterable[str]) -> str:
     return ""
 
 
-def _known(column: str, answers: Mapping[str, SurveyAnswer]) -> dict[str, Fit]:
+def _known(column: str, answers: Mapping[str, SurveyAnswer]) -> dict[str, ColumnProfile]:
     """What the clients that have values in a column can read it as."""
     known = {}
     for name, answer in answers.items():
@@ -152,20 +152,20 @@ def _known(column: str, answers: Mapping[str, SurveyAnswer]) -> dict[str, Fit]:
     return known
 
 
-def _stored_category(column: str, fits: Mapping[str, Fit]) -> Type:
+def _stored_category(column: str, fits: Mapping[str, ColumnProfile]) -> Type:
     """The type of a column that is a category because clients have stored it as one."""
     one = next(name for name, fit in fits.items() if fit.category)
     for other, fit in fits.items():
         if not fit.category and fit.type != "text":
             raise InputError(
                 f"column {column} is a category at client {one} and holds {IN_WORDS[fit.type]} at "
-                f"client {other}: write C({column}) if it is a category, or declare it, as in "
-                f"{as_type(column, fit.type)}"
+                f"client {other}: write C({column}) if it is a category, or declare it by "
+                f"{declaration(column, fit.type)}"
             )
     return "text"
 
 
-def _check_labels(column: str, fits: Mapping[str, Fit]) -> None:
+def _check_labels(column: str, fits: Mapping[str, ColumnProfile]) -> None:
     """Raise InputError if a category has labels at one client and their numbers at another."""
     labels = [name for name, fit in fits.items() if fit.category and fit.words]
     numbers = [name for name, fit in fits.items() if fit.type == "number"]
@@ -173,11 +173,11 @@ def _check_labels(column: str, fits: Mapping[str, Fit]) -> None:
         raise InputError(
             f"column {column} is a category of words at client {labels[0]} and holds numbers at "
             f"client {numbers[0]}: if they stand for the same, give every value its label, or give "
-            f"{as_type(column, 'text')} to keep them apart"
+            f"{declaration(column, 'text')} to keep them apart"
         )
 
 
-def _common_type(column: str, fits: Mapping[str, Fit], category: bool) -> Type:
+def _common_type(column: str, fits: Mapping[str, ColumnProfile], category: bool) -> Type:
     """The type that suits all clients; text, if it is a category and they have several."""
     types = {name: local_type(fit, category) for name, fit in fits.items()}
     different = set(types.values())
@@ -193,6 +193,6 @@ def _common_type(column: str, fits: Mapping[str, Fit], category: bool) -> Type:
         (one, first), (other, second) = (other, second), (one, first)
     raise InputError(
         f"column {column} holds {IN_WORDS[first]} at client {one} and {IN_WORDS[second]} at client "
-        f"{other}: correct the file, declare the column, as in {as_type(column, first)}, or write "
+        f"{other}: correct the file, declare the column by {declaration(column, first)}, or write "
         f"C({column}) if it is a category"
     )

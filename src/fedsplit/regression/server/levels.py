@@ -12,8 +12,8 @@ from fedsplit.data.categories import Level, sort_levels
 from fedsplit.data.formula.constants import level_at
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.texts import appearance
-from fedsplit.data.types import FORMS, Type, is_boolean, is_date, is_number
-from fedsplit.errors import InputError, as_type, listed
+from fedsplit.data.types import FORMS, Type, declaration, is_boolean, is_date, is_number
+from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.survey import RowCounts
@@ -93,10 +93,10 @@ def check_forms(column: str, levels: Sequence[Level]) -> None:
         if len(same) > 1:
             merge = "or write them alike"
             if all(_looks_like(level) == kind for level in levels):
-                merge = f"or {as_type(column, kind)} to merge them"
+                merge = f"or {declaration(column, kind)} to merge them"
             raise InputError(
                 f"column {column} holds {listed(same)}, which are the same {kind} written "
-                f"differently: give {as_type(column, 'text')} to keep them apart, {merge}"
+                f"differently: give {declaration(column, 'text')} to keep them apart, {merge}"
             )
 
 
@@ -218,7 +218,7 @@ def _merged(
         shown = listed((f"{name} has {' < '.join(each)}" for name, each in orders.items()), 3)
         raise InputError(
             f"column {column}: its levels are in different orders, client {shown}: make them the "
-            f"same, or give {as_type(column, 'text')} to ignore them"
+            f"same, or give {declaration(column, 'text')} to ignore them"
         ) from None
     levels: list[Level] = []
     tied: list[Level] = []

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from fedsplit.data.sources.client_data import Source
-from fedsplit.data.types import Fit
+from fedsplit.data.types import ColumnProfile
 from fedsplit.sites.studies.words import Local
 
 
@@ -36,7 +36,7 @@ def local_view(
     **more
         The other fields of ``Local``.
     """
-    found: Mapping[str, Fit | None] = {}
+    found: Mapping[str, ColumnProfile | None] = {}
     rows = complete = 0
     trouble = ""
     try:

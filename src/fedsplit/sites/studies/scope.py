@@ -7,7 +7,7 @@ from typing import Any
 
 from fedsplit.clients.question import Question
 from fedsplit.data.formula.formula import Formula
-from fedsplit.data.types import Fit
+from fedsplit.data.types import ColumnProfile
 from fedsplit.errors import RequestError
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.questions.coding import Coding, Frame
@@ -70,7 +70,9 @@ def check_noise(study: Study, question: NoisySums) -> None:
     _same("functions", not plan.state and not question.coding.recessions)
 
 
-def check_categories(study: Study, question: Question, fits: Mapping[str, Fit | None]) -> None:
+def check_categories(
+    study: Study, question: Question, fits: Mapping[str, ColumnProfile | None]
+) -> None:
     """Raise RequestError if values of numbers would be disclosed as levels of a category.
 
     The levels of a category are disclosed: of a column of numbers these are its values.
@@ -79,7 +81,7 @@ def check_categories(study: Study, question: Question, fits: Mapping[str, Fit | 
     ----------
     study : Study
     question : Question
-    fits : mapping of str to Fit or None
+    fits : mapping of str to ColumnProfile or None
         What the client's columns can be read as.
     """
     formula = Formula(study.formula)

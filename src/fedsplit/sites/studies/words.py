@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from textwrap import wrap
 
 from fedsplit.data.texts import appearance
-from fedsplit.data.types import Fit
+from fedsplit.data.types import ColumnProfile
 from fedsplit.regression.client.privacy.privacy import Privacy
 from fedsplit.sites.studies.hashes import short
 from fedsplit.sites.studies.noise import NOTHING, Spent
@@ -51,7 +51,7 @@ class Local:
         Of the client.
     signed : bool
         Whether the study is signed by the coordinator, and that was checked.
-    columns : mapping of str to Fit or None
+    columns : mapping of str to ColumnProfile or None
         What all columns here can be read as.
     rows, complete : int
         How many rows there are, and how many have a value in every column of the study.
@@ -79,7 +79,7 @@ class Local:
 
     name: str
     signed: bool
-    columns: Mapping[str, Fit | None]
+    columns: Mapping[str, ColumnProfile | None]
     rows: int
     complete: int
     least: int
