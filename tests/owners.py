@@ -32,7 +32,7 @@ from test_service import FORMULA, table
 
 NAMES = ("a", "b", "c")
 
-DRAFT = Plan(FORMULA, "poisson")
+DRAFT = Plan(FORMULA, "poisson", draft=True)
 
 
 def survey(draft: Plan = DRAFT, name: str = "a") -> Survey:

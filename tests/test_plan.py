@@ -168,7 +168,7 @@ def test_a_derived_column_without_its_coefficients_or_of_several_means_is_refuse
     with pytest.raises(fs.InputError, match="a coefficient for each column"):
         DerivedColumn(plan_of(first), (1.0,))
     with pytest.raises(fs.InputError, match="needs a plan"):
-        DerivedColumn(BasicPlan("treated ~ age", "logistic"), (1.0, 2.0))
+        DerivedColumn(BasicPlan("treated ~ age", "logistic", draft=True), (1.0, 2.0))
     several = fs.fit(frames, "ward ~ age", family="multinomial")
     with pytest.raises(fs.InputError, match="one mean a row, multinomial has several"):
         DerivedColumn(plan_of(several), tuple(several.coef.tolist()[:2]))
@@ -195,7 +195,7 @@ def cohort() -> DatasetCohort:
 
 
 def test_a_joint_question_is_answered_part_by_part_and_each_is_a_single_question() -> None:
-    draft = Plan("visits ~ poly(age, 2)", "poisson")
+    draft = Plan("visits ~ poly(age, 2)", "poisson", draft=True)
     names = tuple(people())
     survey, measure = Survey(Coding(draft, False, names)), Measure(Coding(draft, False, names), {})
     question = Joint({"columns": survey, "states": measure})
@@ -217,7 +217,7 @@ def test_a_joint_question_is_answered_part_by_part_and_each_is_a_single_question
 
 def test_the_parts_of_an_exchange_may_be_for_different_clients() -> None:
     frames = people()
-    draft = Plan("visits ~ poly(age, 2)", "poisson")
+    draft = Plan("visits ~ poly(age, 2)", "poisson", draft=True)
     channel = channel_to(frames)
     asking = FitAsking(Members(channel))
     survey = Survey(Coding(draft, False, ("hospital1",)))
@@ -229,10 +229,10 @@ def test_the_parts_of_an_exchange_may_be_for_different_clients() -> None:
 
 
 def test_a_draft_is_not_surveyed_by_sums() -> None:
-    draft = Plan("visits ~ age", "poisson")
+    draft = Plan("visits ~ age", "poisson", draft=True)
     assert not Survey(Coding(draft, False, ())).summable
     assert not Measure(Coding(draft, False, ()), {}).summable
-    typed = replace(draft, types={"visits": "number", "age": "number"})
+    typed = replace(draft, types={"visits": "number", "age": "number"}, draft=False)
     assert Survey(Coding(typed, False, ())).summable
     levelled = replace(typed, formula="visits ~ C(age)", categories=("age",))
     assert not Survey(Coding(levelled, False, ())).summable
@@ -263,3 +263,13 @@ def test_nothing_of_a_client_outside_the_breaks_is_in_the_plan() -> None:
     assert "attic" not in model.plan.levels["ward"]
     np.testing.assert_allclose(model.coef, rest.coef, rtol=1e-12)
     assert any("hospital2 has no complete row" in text for text in model.warnings)
+
+
+def test_a_model_whose_types_are_all_declared_is_the_same() -> None:
+    types: dict[str, Any] = {"ill": "number", "age": "number", "ward": "text"}
+    declared = fs.fit(people(), "ill ~ age + ward", family="logistic", types=types)
+    plain = fs.fit(people(), "ill ~ age + ward", family="logistic")
+    assert declared.plan == plain.plan
+    assert np.array_equal(declared.coef, plain.coef)
+    with pytest.raises(fs.InputError, match="client hospital0: there is no column aeg, did you"):
+        fs.fit(people(), "ill ~ aeg", family="logistic", types={"ill": "number", "aeg": "number"})

@@ -21,7 +21,7 @@ from fedsplit.data.sources.client_data import Source
 from fedsplit.data.types import Type
 from fedsplit.errors import InputError, TooFewClients
 from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.plan import BasicPlan, DerivedColumn, Plan
 from fedsplit.regression.client.questions.coding import Coding, Frame
 from fedsplit.regression.client.questions.moments import Code, Settle
 from fedsplit.regression.options import FitOptions
@@ -168,6 +168,11 @@ PLAN = Plan(
 )
 
 
+SECRET = DerivedColumn(
+    BasicPlan("y ~ secret", "poisson", types={"y": "number", "secret": "number"}), (0.0, 1.0)
+)
+
+
 @pytest.mark.parametrize(
     ("question", "what"),
     [
@@ -177,6 +182,7 @@ PLAN = Plan(
         (survey(replace(DRAFT, weights="secret")), "in its weights"),
         (survey(replace(DRAFT, types={"x": "text"})), "in its types"),
         (survey(replace(DRAFT, others=("secret",))), "in its columns"),
+        (survey(replace(DRAFT, derived={"p": SECRET})), "in its derived columns"),
         (survey(replace(PLAN, types={**PLAN.types, "secret": "number"})), "in its columns"),
         (Code(Coding(replace(PLAN, formula="y ~ secret"), False, ("a",))), "in its formula"),
         (Code(Coding(replace(PLAN, family="logistic"), False, ("a",))), "in its family"),

@@ -373,5 +373,5 @@ def _surveys_a_draft(question: Question) -> bool:
     """Whether a question is about columns that are still to be agreed on."""
     match question:
         case Survey(coding=coding) | Measure(coding=coding):
-            return coding.plan.is_draft
+            return coding.plan.draft
     return False

@@ -87,7 +87,7 @@ class Dataset:
         coordinator may have something else to say first. Not so under rules that refuse, where an
         answer that is left out would be a refusal that nobody counts.
         """
-        if not plan.is_draft:
+        if not plan.draft:
             return SurveyAnswer((), {}, self._count(plan, rules))
         names = self._source.names()
         fits = self._fits(plan, names)
@@ -100,7 +100,7 @@ class Dataset:
 
     def _fits(self, draft: Plan, names: Sequence[str]) -> dict[str, ColumnProfile | None]:
         """What the columns that a draft names can be read as; all columns, if it has a ``.``."""
-        if Formula(draft.formula).open:
+        if draft.parsed.open:
             return self._source.columns(names)
         return self._source.columns([*draft.columns, *draft.others])
 
@@ -116,18 +116,18 @@ class Dataset:
         None for a draft whose functions have arguments that this client cannot read by itself: the
         type of a category depends on all clients.
         """
-        if not plan.is_draft:
+        if not plan.draft:
             return self._measured(plan, statistics, rules)
         names = self._source.names()
         with suppress(*self._deferred(rules)):
             typed = locally_typed(plan.expanded(names), self._fits(plan, names))
-            used = {column for call in Formula(plan.formula).pooled for column in call.columns}
+            used = {column for call in plan.parsed.pooled for column in call.columns}
             if typed is not None and not used & typed.categorical:
                 return self._measured(typed, statistics, rules)
         return None
 
     def _measured(self, plan: Plan, statistics: Mapping[str, Statistic], rules: Rules) -> Measured:
-        formula, rows = Formula(plan.formula), plan.rows(self.complete(plan))
+        formula, rows = plan.parsed, plan.rows(self.complete(plan))
         asked = Asked(plan, statistics=statistics)
         admit = partial(self._admit, rules, asked)
         now = self.answered.of_now(asked)
@@ -224,7 +224,7 @@ class Dataset:
         """
         where = f"client {self.name}"
         family = FAMILIES[plan.family]
-        formula = Formula(plan.formula)
+        formula = plan.parsed
         frame = self.complete(plan)
         self._read = None  # not to be held in memory beside the design
         valued = plan.has_values(frame)
@@ -256,7 +256,7 @@ class Dataset:
         self, plan: Plan, rows: Design, frame: pd.DataFrame, rules: Rules
     ) -> list[Finding]:
         """What the moments of a design could disclose; an error instead if the rules say so."""
-        formula = Formula(plan.formula)
+        formula = plan.parsed
         levels = dict(plan.levels)
         condition: str | None = formula.target
         if plan.classes:

@@ -55,6 +55,8 @@ class BasicPlan:
     categories : sequence of str
         Columns that the formula, the family, the user or a file declares to be categories. A column
         of text is one without being declared.
+    draft : bool
+        Whether types and levels are still to be agreed on: those that it has are declared.
     excluded : sequence of str
         Columns that ``.`` in the formula of a draft does not stand for.
     """
@@ -70,6 +72,7 @@ class BasicPlan:
     state: Mapping[str, State] = field(default_factory=dict)
     others: Sequence[str] = ()
     categories: Sequence[str] = ()
+    draft: bool = False
     excluded: Sequence[str] = ()
 
     def __getstate__(self) -> dict[str, object]:
@@ -80,6 +83,11 @@ class BasicPlan:
     def key(self) -> str:
         """The hash by which a client recognises a plan that it has made rows of."""
         return hashlib.sha256(codec.encode(self)).hexdigest()
+
+    @cached_property
+    def parsed(self) -> Formula:
+        """The formula, read."""
+        return Formula(self.formula)
 
     @cached_property
     def schema(self) -> Schema:
@@ -98,14 +106,7 @@ class BasicPlan:
 
     @cached_property
     def _design_columns(self) -> DesignColumns:
-        return Formula(self.formula).compile(self.schema)
-
-    @property
-    def is_draft(self) -> bool:
-        """Whether the types of some columns, or the columns themselves, are still to be agreed."""
-        if Formula(self.formula).open:
-            return True
-        return not {*self.columns, *self.others} <= set(self.types)
+        return self.parsed.compile(self.schema)
 
     @property
     def shares(self) -> bool:
@@ -113,7 +114,7 @@ class BasicPlan:
 
         It is a column of two classes that are not named, or an expression such as ``died / n``.
         """
-        formula = Formula(self.formula)
+        formula = self.parsed
         if not FAMILIES[self.family].binary or self.classes or formula.grouped is not None:
             return False
         return formula.target_column is not None or self.weights in formula.target_columns
@@ -124,27 +125,26 @@ class BasicPlan:
         named = (self.weights, self.offset, self.exposure)
         return [text for text in named if text is not None]
 
-    @property
+    @cached_property
     def columns(self) -> list[str]:
         """The columns of a table that a design is made from."""
-        return list(dict.fromkeys([*Formula(self.formula).columns, *columns_of(*self.extra)]))
+        return list(dict.fromkeys([*self.parsed.columns, *columns_of(*self.extra)]))
 
-    @property
+    @cached_property
     def categorical(self) -> set[str]:
         """The columns that have levels."""
         text = {column for column, kind in self.types.items() if kind == "text"}
         found = {*self.levels, *self.categories, *(text - set(self.others))}
         if self.classes:
-            found.add(str(Formula(self.formula).target_column))
+            found.add(str(self.parsed.target_column))
         return found
 
     def expanded(self, present: Iterable[str]) -> Self:
         """The plan with the columns that ``.`` stands for, among those that are present."""
-        formula = Formula(self.formula)
-        if not formula.open:
+        if not self.parsed.open:
             return self
         columns = (name for name in present if name not in self.excluded)
-        return replace(self, formula=formula.expanded(columns).text)
+        return replace(self, formula=self.parsed.expanded(columns).text)
 
     def read(self, source: Source, columns: Sequence[str], where: str) -> pd.DataFrame:
         """Some columns of a source, (n, len(columns)), as all clients read them."""
@@ -169,7 +169,7 @@ class BasicPlan:
     @property
     def agreed(self) -> dict[str, str]:
         """The knots and breaks that nobody wrote, as arguments in R, by the text of a function."""
-        calls = {call.text: call for call in Formula(self.formula).pooled}
+        calls = {call.text: call for call in self.parsed.pooled}
         reports = {text: calls[text].function.report(state) for text, state in self.state.items()}
         return {text: report for text, report in reports.items() if report}
 
@@ -179,7 +179,7 @@ class BasicPlan:
 
     def has_values(self, frame: pd.DataFrame) -> Mask:
         """Which of complete rows, (n,), have a value in every function: ``cut`` may lack one."""
-        return ~outside(Formula(self.formula).pooled, self.rows(frame))
+        return ~outside(self.parsed.pooled, self.rows(frame))
 
     def numbers(self, text: str, frame: pd.DataFrame) -> Array:
         """A column of complete rows, or an expression over columns, as numbers, (n,)."""
@@ -207,7 +207,7 @@ class BasicPlan:
             Offsets.
         """
         try:
-            A, o = Formula(self.formula).evaluate(self._design_columns, frame)
+            A, o = self.parsed.evaluate(self._design_columns, frame)
             if self.offset is not None:
                 o += self.numbers(self.offset, frame)
             if self.exposure is not None:
@@ -246,14 +246,14 @@ class DerivedColumn:
     coefficients: Sequence[float]
 
     def __post_init__(self) -> None:
-        if self.plan.is_draft or len(self.coefficients) != self.plan.width:
+        if self.plan.draft or len(self.coefficients) != self.plan.width:
             raise InputError("a derived column needs a plan, and a coefficient for each column")
         if FAMILIES[self.plan.family].has_reference:
             raise InputError(f"a derived column is one mean a row, {self.plan.family} has several")
 
     def values(self, source: Source, where: str) -> Array:
         """The predicted means, (n,); NaN for a row that lacks a covariate."""
-        plan, formula = self.plan, Formula(self.plan.formula)
+        plan, formula = self.plan, self.plan.parsed
         columns = [name for name in plan.columns if name not in formula.target_columns]
         frame = plan.read(source, columns, where)
         complete = ~frame.isna().any(axis=1).to_numpy()
@@ -287,7 +287,7 @@ class Plan(BasicPlan):
         }
         return cls(**{**record, "derived": derived})
 
-    @property
+    @cached_property
     def columns(self) -> list[str]:
         """The columns of a table that a design is made from; derived ones are computed."""
         return [name for name in super().columns if name not in self.derived]

@@ -16,7 +16,6 @@ from scipy.special import gammaln, xlogy
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.data.categories import level_codes
-from fedsplit.data.formula.formula import Formula
 from fedsplit.regression.client.plan import Plan, check_rows
 from fedsplit.regression.families import FAMILIES
 
@@ -72,7 +71,7 @@ def trials(plan: Plan, frame: pd.DataFrame, where: str) -> Trials:
         case {"share": share}:
             whole_counts = (share == 0) | (share == 1) | whole(w * share)
             why = f"times the trials in {plan.weights} it must be a whole number"
-            target = Formula(plan.formula).target
+            target = plan.parsed.target
             check_rows(whole_counts, frame, share, where, target, why)
             return of_counts(w * share, w * (1.0 - share), np.ones_like(w))
         case {"target": b}:
@@ -89,7 +88,7 @@ def response(plan: Plan, frame: pd.DataFrame, where: str) -> dict[str, Array]:
     ``successes`` and ``failures``, or a ``share`` of as many trials as the weights say, or a
     ``target``: a number, or the place of a class.
     """
-    formula, family = Formula(plan.formula), FAMILIES[plan.family]
+    formula, family = plan.parsed, FAMILIES[plan.family]
     if formula.grouped is not None:
         counts = formula.counts(frame, plan.schema)
         for name, values in zip(formula.grouped, counts, strict=True):

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from fedsplit.data.categories import Level
-from fedsplit.data.formula.formula import Formula
 from fedsplit.data.types import ColumnProfile, Type
 from fedsplit.errors import InputError, RequestError
 from fedsplit.regression.client.findings import Finding
@@ -88,7 +87,7 @@ def locally_typed(draft: Plan, fits: Mapping[str, ColumnProfile | None]) -> Plan
     known = {column: fit for column in columns if (fit := fits.get(column)) is not None}
     if len(known) < len(columns):
         return None
-    target = Formula(draft.formula).target_column
+    target = draft.parsed.target_column
     categories = dict.fromkeys(draft.categories)
     try:
         if target in known and is_class(draft, [known[target]]):
@@ -103,7 +102,7 @@ def locally_typed(draft: Plan, fits: Mapping[str, ColumnProfile | None]) -> Plan
             if fit.category:
                 categories[column] = None
     ordered = {column: types[column] for column in columns}
-    return replace(draft, types=ordered, categories=tuple(categories))
+    return replace(draft, types=ordered, categories=tuple(categories), draft=False, excluded=())
 
 
 def is_class(draft: Plan, fits: Sequence[ColumnProfile]) -> bool:
@@ -118,7 +117,7 @@ def is_class(draft: Plan, fits: Sequence[ColumnProfile]) -> bool:
     family = FAMILIES[draft.family]
     if not family.classifies:
         return False
-    column = str(Formula(draft.formula).target_column)
+    column = str(draft.parsed.target_column)
     numbers = all(draft.types.get(column, fit.type) == "number" for fit in fits)
     if not (family.binary and numbers) or all(fit.integer == "all" for fit in fits):
         return True

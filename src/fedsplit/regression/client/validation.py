@@ -47,7 +47,10 @@ def check_coding(coding: Coding) -> None:
 def _check_plan(plan: BasicPlan) -> None:
     if plan.family not in FAMILIES:
         raise RequestError(f"the server sent the unknown family {plan.family[:40]!r}")
-    if not {*plan.levels, *plan.categories} <= set(plan.columns):
+    known = set(plan.columns)
+    if plan.parsed.open:  # of which the columns are not known yet
+        known |= set(plan.types)
+    if not {*plan.levels, *plan.categories} <= known:
         raise RequestError("the server sent levels of columns that are not used")
     if plan.classes and Formula(plan.formula).target_column is None:
         raise RequestError("the server sent classes of a target that is not a column")

@@ -31,7 +31,12 @@ from fedsplit.regression.client.questions.survey import Measure, Survey
 from fedsplit.regression.client.survey import RowCounts, SurveyAnswer
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import Settings
-from fedsplit.regression.server.column_types import check_declared, with_columns, with_types
+from fedsplit.regression.server.column_types import (
+    check_declared,
+    check_present,
+    with_columns,
+    with_types,
+)
 from fedsplit.regression.server.federation import FederatedRows, FitAsking
 from fedsplit.regression.server.levels import with_levels
 from fedsplit.remote.members import Members
@@ -143,7 +148,7 @@ def agree(
     warnings = [each.warnings for each in agreed.counts.values()]
     warnings += [each.warnings for each in coded]
     return Agreement(
-        formula=Formula(plan.formula),
+        formula=plan.parsed,
         plan=plan,
         rows=rows,
         moments=[each.moments for each in coded],
@@ -163,6 +168,7 @@ def draft_of(formula: Formula, settings: Settings, excluded: Sequence[str]) -> P
         weights=settings.weights,
         offset=settings.offset,
         exposure=settings.exposure,
+        draft=True,
         excluded=tuple(excluded),
     )
     used = plan.columns
@@ -172,7 +178,7 @@ def draft_of(formula: Formula, settings: Settings, excluded: Sequence[str]) -> P
         _check_formula(plan)
         types = {name: types[name] for name in (*used, *others) if name in types}
     text = {name for name, kind in types.items() if kind == "text" and name not in others}
-    categories = tuple(sorted({*formula.categories, *text}))
+    categories = sorted({*formula.categories, *text})
     return replace(plan, types=types, others=others, categories=categories)
 
 
@@ -185,7 +191,7 @@ def with_declarations(draft: Plan, settings: Settings) -> Plan:
         If the study does not declare the type of a column, or the levels of a category.
     """
     mode = "secure sums" if settings.dp is None else "dp"
-    if Formula(draft.formula).open:
+    if draft.parsed.open:
         raise InputError(f"{mode}: name the columns in the formula, in place of the dot")
     types: dict[str, Type] = dict.fromkeys(draft.others, "text")
     types |= draft.types
@@ -195,7 +201,9 @@ def with_declarations(draft: Plan, settings: Settings) -> Plan:
     plan = replace(
         draft,
         types={column: types[column] for column in columns},
-        categories=tuple({*draft.categories, *(set(draft.columns) & declared.keys())}),
+        categories=sorted({*draft.categories, *(set(draft.columns) & declared.keys())}),
+        draft=False,
+        excluded=(),
     )
     _check_all_declared(mode, "levels", sorted(plan.categorical), declared)
     return replace(plan, levels={column: declared[column] for column in sorted(plan.categorical)})
@@ -220,14 +228,14 @@ def declaration(
     plan = agreed.plan
     if not plan.classes:
         return plan
-    target = str(Formula(plan.formula).target_column)
+    target = str(plan.parsed.target_column)
     return replace(plan, levels={**plan.levels, target: plan.classes})
 
 
 def agree_on_plan(draft: Plan, settings: Settings) -> Dialogue[AgreedPlan]:
     """Agree on types, levels and states of functions, as far as possible in the same exchanges."""
     dialogues: dict[str, Dialogue[object]] = {"columns": agree_on_columns(draft, settings)}
-    if Formula(draft.formula).pooled:
+    if draft.parsed.pooled:
         dialogues["states"] = agree_on_states(Coding(draft, settings.strict, ()))
     results = yield from together(dialogues)
     agreed: AgreedPlan = results["columns"]
@@ -258,17 +266,18 @@ def agree_on_columns(draft: Plan, settings: Settings) -> Dialogue[AgreedPlan]:
     """Agree on the types of columns and the levels of categories."""
     answers: dict[str, SurveyAnswer] = yield Survey(Coding(draft, settings.strict, ()))
     plan, empty = draft, []
-    if draft.is_draft:
+    if draft.draft:
         empty = _without_values(answers)
         full = {name: each for name, each in answers.items() if name not in empty}
         plan = with_columns(draft, full or answers)
-        if Formula(draft.formula).open:
+        if draft.parsed.open:
             _check_formula(plan)
         if not full or (empty and settings.empty_site == "refuse"):
             raise InputError(
                 f"there is no row with a value at client {listed(empty)}: correct the data, leave "
                 "the client out, or choose leave-out for empty sites"
             )
+        check_present(plan, {name: each.names for name, each in full.items()})
         check_declared(settings.declared, (each.names for each in answers.values()))
         plan = with_types(plan, full)
         uncounted = tuple(name for name, each in full.items() if not _is_counted(each, plan))
@@ -295,7 +304,7 @@ def agree_on_states(coding: Coding) -> Dialogue[AgreedStates | None]:
     InputError
         If there is no such function of these rows, such as a polynomial of too high a degree.
     """
-    formula = Formula(coding.plan.formula)
+    formula = coding.plan.parsed
     used: dict[str, int] = {}
     findings: dict[Finding, None] = {}
     agreements = together(_state_agreements(formula))
@@ -344,7 +353,7 @@ def _naming(text: str, agreement: Dialogue[State]) -> Dialogue[State]:
 
 def _check_formula(plan: Plan) -> None:
     """Raise InputError if the family cannot have such a model, or a column has two uses."""
-    family, formula = FAMILIES[plan.family], Formula(plan.formula)
+    family, formula = FAMILIES[plan.family], plan.parsed
     for text in plan.extra:
         # the trials of a share, as in died / n
         trials = family.binary and text == plan.weights and text in formula.target_columns
@@ -457,15 +466,12 @@ def _left_out(agreed: AgreedPlan) -> list[Finding]:
 
 
 def _check_terms(plan: Plan, coded: Mapping[str, Coded]) -> None:
-    """Raise InputError unless all designs have the same columns, one at least."""
-    expected: list[str] | None = None
+    """Raise InputError unless all designs have the columns of the plan, one at least."""
+    if not plan.names:
+        raise InputError(f"formula {plan.formula!r}: there is no term on the right")
     for name, each in coded.items():
         terms = list(each.moments.names)
-        if not terms:
-            raise InputError(f"formula {plan.formula!r}: there is no term on the right")
-        if expected is None:
-            expected = terms
-        if terms != expected:
+        if terms != plan.names:
             raise InputError(
-                f"client {name}: its terms are {listed(terms)}, not {listed(expected)}"
+                f"client {name}: its terms are {listed(terms)}, not {listed(plan.names)}"
             )

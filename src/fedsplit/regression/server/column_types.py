@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
-from fedsplit.data.formula.formula import Formula
 from fedsplit.data.texts import appearance
 from fedsplit.data.types import ColumnProfile, Type, declaration
 from fedsplit.errors import InputError, listed
@@ -30,7 +29,7 @@ def with_columns(draft: Plan, answers: Mapping[str, SurveyAnswer]) -> Plan:
     InputError
         If clients have different columns, or no such target.
     """
-    formula = Formula(draft.formula)
+    formula = draft.parsed
     if not formula.open:
         return draft
     name, first = next(iter(answers.items()))
@@ -54,13 +53,11 @@ def with_types(draft: Plan, answers: Mapping[str, SurveyAnswer]) -> Plan:
     Raises
     ------
     InputError
-        If a client lacks a column, or clients have different things in one, and nobody has
-        declared what it is.
+        If clients have different things in a column, and nobody has declared what it is.
     """
     columns = [*draft.columns, *draft.others]
-    check_present({name: each.names for name, each in answers.items()}, draft)
     fits = {column: _known(column, answers) for column in draft.columns}
-    target = Formula(draft.formula).target_column
+    target = draft.parsed.target_column
     categories = dict.fromkeys(draft.categories)
     if target is not None and is_class(draft, list(fits[target].values())):
         categories[target] = None
@@ -79,6 +76,8 @@ def with_types(draft: Plan, answers: Mapping[str, SurveyAnswer]) -> Plan:
         draft,
         types={column: types[column] for column in columns},
         categories=tuple(categories),
+        draft=False,
+        excluded=(),
     )
     check_extra(plan)
     return plan
@@ -92,7 +91,7 @@ def check_extra(plan: Plan) -> None:
             raise InputError(f"column {column} must hold numbers, it holds {held}")
 
 
-def check_present(present: Mapping[str, Sequence[str]], plan: Plan) -> None:
+def check_present(plan: Plan, present: Mapping[str, Sequence[str]]) -> None:
     """Raise InputError if a client lacks one of the columns of a plan."""
     columns = [*plan.columns, *plan.others]
     for name, own in present.items():

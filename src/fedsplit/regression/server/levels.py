@@ -10,7 +10,6 @@ from itertools import pairwise
 
 from fedsplit.data.categories import Level, sort_levels
 from fedsplit.data.formula.constants import level_at
-from fedsplit.data.formula.formula import Formula
 from fedsplit.data.texts import appearance
 from fedsplit.data.types import FORMS, Type, declaration, is_boolean, is_date, is_number
 from fedsplit.errors import InputError, listed
@@ -35,7 +34,7 @@ def with_levels(
         Of the clients that take part; empty if levels are declared and nothing may be counted.
     """
     family = FAMILIES[plan.family]
-    formula = Formula(plan.formula)
+    formula = plan.parsed
     if family.has_reference and formula.target_column is None:
         raise InputError(f"{family.name} needs a column as its target, not {formula.target}")
     levels: dict[str, Sequence[Level]] = {}

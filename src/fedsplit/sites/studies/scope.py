@@ -45,6 +45,7 @@ def check_coding(study: Study, coding: Coding) -> None:
     for use, column in study.extra.items():
         _same(use, getattr(plan, use) == column)
     _check_types(study, plan)
+    _same("derived columns", not plan.derived)
     _same("columns", set(plan.others) == set(study.columns) - study.used)
     reports = study.options["separation"] == "report"
     _same("treatment of separation", not coding.recessions or reports)
@@ -141,7 +142,7 @@ def narrowed(study: Study, question: Question, answer: Any) -> Any:
 
 def _check_types(study: Study, plan: Plan) -> None:
     """Raise RequestError for columns, or types of columns, that are not those of a study."""
-    if plan.is_draft:
+    if plan.draft:
         declared = {name: kind for name, kind in study.columns.items() if kind != AS_READ}
         _same("types", dict(plan.types) == declared)
         return

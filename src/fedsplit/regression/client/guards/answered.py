@@ -68,7 +68,8 @@ class Asked:
     @property
     def complete(self) -> frozenset[str]:
         """The columns that rows must have to be used."""
-        return frozenset(self.plan.types)
+        derived = (set(column.plan.types) for column in self.plan.derived.values())
+        return frozenset(self.plan.types).union(*derived)
 
     @property
     def same_rows(self) -> tuple[list[str], int]:

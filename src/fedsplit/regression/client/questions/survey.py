@@ -47,7 +47,7 @@ class Survey(FitQuestion):
         answers = []
         for name in self.coding.names:
             answer = cohort.datasets[name].survey(plan, rules)
-            if not plan.is_draft and answer.counts is not None:
+            if not plan.draft and answer.counts is not None:
                 for column, levels in plan.levels.items():
                     _check_declared(name, column, levels, answer.counts.levels.get(column, {}))
             answers.append(answer)
@@ -56,7 +56,7 @@ class Survey(FitQuestion):
     @property
     def summable(self) -> bool:
         plan = self.coding.plan
-        return not plan.is_draft and plan.categorical <= set(plan.levels)
+        return not plan.draft and plan.categorical <= set(plan.levels)
 
     def add(self, to: Summands, entry: SurveyAnswer) -> None:
         assert entry.counts is not None  # of a plan that is no draft
@@ -92,16 +92,16 @@ class Survey(FitQuestion):
         if not set(entry.fits) <= set(entry.names):
             return "types of columns that it has not"
         if counts is None:
-            return "" if plan.is_draft else "no counts"
+            return "" if plan.draft else "no counts"
         expected = {*plan.expanded(entry.names).columns, *plan.others}
         if set(counts.types) != expected or set(counts.missing) != expected:
             return "counts of other columns"
-        if not plan.is_draft and dict(counts.types) != dict(plan.types):
+        if not plan.draft and dict(counts.types) != dict(plan.types):
             return "counts of columns that were read as other types"
         levelled = set(counts.levels)
         if not set(counts.orders) <= levelled <= expected - set(plan.others):
             return "levels of other columns"
-        if not plan.is_draft and levelled != plan.categorical:
+        if not plan.draft and levelled != plan.categorical:
             return "levels of other columns"
         return _wrong_counts(counts)
 
@@ -164,7 +164,7 @@ class Measure(FitQuestion):
 
     @property
     def summable(self) -> bool:
-        return not self.coding.plan.is_draft
+        return not self.coding.plan.draft
 
     def add(self, to: Summands, entry: Measured) -> None:
         add_measured(to, self.statistics, entry)
@@ -181,7 +181,7 @@ class Measure(FitQuestion):
 
     def check(self, entry: Measured | None) -> str:
         if entry is None:
-            return "" if self.coding.plan.is_draft else "no sums"
+            return "" if self.coding.plan.draft else "no sums"
         return check_measured(entry, self.statistics)
 
 
