@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fedsplit.arrays import Array
 from fedsplit.data.categories import Level, counted_levels, level_codes
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.formula.model_frame import ModelFrame
@@ -22,7 +23,7 @@ from fedsplit.data.look_alikes import check_looks
 from fedsplit.data.pooled.column_statistics import Statistic
 from fedsplit.data.sources.client_data import GroupSource, Source
 from fedsplit.data.tables import Table
-from fedsplit.data.types import ColumnProfile, declaration, level_form
+from fedsplit.data.types import declaration, level_form
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.design import Design
 from fedsplit.regression.client.findings import Finding
@@ -89,24 +90,13 @@ class Dataset:
         """
         if not plan.draft:
             return SurveyAnswer((), {}, self._count(plan, rules))
-        names = self._source.names()
-        fits = self._fits(plan, names)
-        counts = None
-        with suppress(*self._deferred(rules)):
+        names, counts = self._source.names(), None
+        fits = self._source.columns(plan.needed)
+        with suppress(*_deferred(rules)):
             typed = locally_typed(plan.expanded(names), fits)
             if typed is not None:
                 counts = self._count(typed, rules)
         return SurveyAnswer(tuple(names), fits, counts)
-
-    def _fits(self, draft: Plan, names: Sequence[str]) -> dict[str, ColumnProfile | None]:
-        """What the columns that a draft names can be read as; all columns, if it has a ``.``."""
-        if draft.parsed.open:
-            return self._source.columns(names)
-        return self._source.columns([*draft.columns, *draft.others])
-
-    def _deferred(self, rules: Rules) -> tuple[type[Exception], ...]:
-        """The errors that are left to the next question."""
-        return () if rules.refuse else (InputError,)
 
     def measure(
         self, plan: Plan, statistics: Mapping[str, Statistic], rules: Rules
@@ -118,20 +108,26 @@ class Dataset:
         """
         if not plan.draft:
             return self._measured(plan, statistics, rules)
-        names = self._source.names()
-        with suppress(*self._deferred(rules)):
-            typed = locally_typed(plan.expanded(names), self._fits(plan, names))
+        with suppress(*_deferred(rules)):
+            typed = locally_typed(
+                plan.expanded(self._source.names()), self._source.columns(plan.needed)
+            )
             used = {column for call in plan.parsed.pooled for column in call.columns}
             if typed is not None and not used & typed.categorical:
                 return self._measured(typed, statistics, rules)
         return None
 
     def _measured(self, plan: Plan, statistics: Mapping[str, Statistic], rules: Rules) -> Measured:
-        formula, rows = plan.parsed, plan.rows(self.complete(plan))
+        rows = plan.rows(self.complete(plan))
+        if rows.frame.empty:  # there is nothing that a rule could be about
+            nothing: Array = np.zeros(0)
+            parts = {text: each.part(nothing, rules.withheld) for text, each in statistics.items()}
+            return Measured(0, parts, ())
         asked = Asked(plan, statistics=statistics)
         admit = partial(self._admit, rules, asked)
         now = self.answered.of_now(asked)
-        return measure(self.name, formula, rows, statistics, rules, admit, self.histograms, now)
+        ledgers = self.histograms
+        return measure(self.name, plan.parsed, rows, statistics, rules, admit, ledgers, now)
 
     def _admit(self, rules: Rules, asked: Asked, made: Callable[[], Block]) -> None:
         """Refuse columns that, with all that was answered before, single out rows."""
@@ -193,7 +189,7 @@ class Dataset:
 
     def _rows_of(self, plan: Plan) -> ReadRows:
         """The rows by a plan, which are not read again if the last question was about the same."""
-        if self._read is None or self._read.reading != plan.reading:
+        if self._read is None or self._read.key != plan.rows_key:
             self._read = None
             self._read = plan.rows_of(self._source, f"client {self.name}")
         return self._read
@@ -323,3 +319,8 @@ class Dataset:
             found[column] = {level: int(count) for level, count in pairs if count}
             disclosure.check_levels(self.name, column, found[column])
         return found
+
+
+def _deferred(rules: Rules) -> tuple[type[Exception], ...]:
+    """The errors in columns of a draft that are left to the next question."""
+    return () if rules.refuse else (InputError,)

@@ -80,11 +80,6 @@ class BasicPlan:
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @cached_property
-    def key(self) -> str:
-        """The hash by which a client recognises a plan that it has made rows of."""
-        return hashlib.sha256(codec.encode(self)).hexdigest()
-
-    @cached_property
     def parsed(self) -> Formula:
         """The formula, read."""
         return Formula(self.formula)
@@ -129,6 +124,11 @@ class BasicPlan:
     def columns(self) -> list[str]:
         """The columns of a table that a design is made from."""
         return list(dict.fromkeys([*self.parsed.columns, *columns_of(*self.extra)]))
+
+    @property
+    def needed(self) -> list[str] | None:
+        """The columns in which a row must have a value; None for all, if there is a ``.``."""
+        return None if self.parsed.open else [*self.columns, *self.others]
 
     @cached_property
     def categorical(self) -> set[str]:
@@ -292,10 +292,16 @@ class Plan(BasicPlan):
         """The columns of a table that a design is made from; derived ones are computed."""
         return [name for name in super().columns if name not in self.derived]
 
-    @property
-    def reading(self) -> object:
-        """What the complete rows depend on: two plans that agree in it have the same rows."""
-        return dict(self.types), self.categorical, set(self.others), dict(self.derived)
+    @cached_property
+    def rows_key(self) -> str:
+        """The hash by which a client recognises rows that it has read: that of all they depend on.
+
+        Levels and states are no part of it, so that rows that were read for a survey of a draft
+        serve for the plan that is agreed on.
+        """
+        types = dict(sorted(self.types.items()))
+        content = types, self.categorical, set(self.others), dict(self.derived)
+        return hashlib.sha256(codec.encode(content)).hexdigest()
 
     def rows_of(self, source: Source, where: str) -> ReadRows:
         """Read the columns of the plan, and compute those that are derived."""
@@ -310,7 +316,7 @@ class Plan(BasicPlan):
         if incomplete.any():
             frame = frame[~incomplete]
         missing = {column: int(np.sum(absent[column])) for column in types}
-        return ReadRows(self.reading, rows, frame, missing, orders, merged)
+        return ReadRows(self.rows_key, rows, frame, missing, orders, merged)
 
 
 class ReadRows(NamedTuple):
@@ -318,8 +324,8 @@ class ReadRows(NamedTuple):
 
     Attributes
     ----------
-    reading : object
-        What they depend on, as in ``Plan.reading``.
+    key : str
+        The hash of what they depend on, as in ``Plan.rows_key``.
     rows : int
         The number of all rows.
     frame : (n, c) DataFrame
@@ -330,7 +336,7 @@ class ReadRows(NamedTuple):
         As in ``ReadColumns``.
     """
 
-    reading: object
+    key: str
     rows: int
     frame: pd.DataFrame
     missing: dict[str, int]
