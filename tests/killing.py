@@ -27,7 +27,7 @@ from problems import problem
 
 Run = Callable[[Path | None, fs.Checkpoint | None], Array]
 
-HANDSHAKE = {"columns", "describe", "code", "fingerprint"}
+HANDSHAKE = {"survey", "code", "fingerprint"}
 
 PAUSE = 0.001
 """Seconds that an answer takes."""
@@ -125,7 +125,7 @@ def child(run: Run, folder: Path, every: int, log: Path, out: Path) -> int:
 def main(name: str, folder: Path, every: int, kills: int) -> dict[str, object]:
     run, log, out = RUNS[name], folder / "log", folder / "end.npy"
     kept, answers = folder / "kept", folder / "kept" / "answers"
-    handshake = {"solve": 1, "fit": 4}[name]
+    handshake = {"solve": 1, "fit": 3}[name]
     undisturbed, rng = run(None, None), random.Random(every)
     log.touch()
     lost, at_work, killed = [], 0, 0

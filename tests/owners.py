@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedsplit.clients.question import Question
-from fedsplit.regression.client.schema import Wanted
+from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.questions.coding import Coding
+from fedsplit.regression.client.questions.survey import Survey
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.regression.result.model import Model
@@ -30,7 +32,12 @@ from test_service import FORMULA, table
 
 NAMES = ("a", "b", "c")
 
-WANTED = Wanted(FORMULA, "poisson", {}, None, None, None, (), False)
+DRAFT = Plan(FORMULA, "poisson", draft=True)
+
+
+def survey(draft: Plan = DRAFT, name: str = "a") -> Survey:
+    """The first question of a fit, to one client."""
+    return Survey(Coding(draft, False, (name,)))
 
 
 def with_tables(folder: Path, names: Sequence[str] = NAMES) -> Path:

@@ -39,9 +39,9 @@ from fedsplit.losses.costs import parabola
 from fedsplit.regression.client.design import Scaling
 from fedsplit.regression.client.guards.points import largest_sum
 from fedsplit.regression.client.guards.rules import WARN, Rules
-from fedsplit.regression.client.questions.columns import Measure
 from fedsplit.regression.client.questions.fitted import Fitted
 from fedsplit.regression.client.questions.moments import Code
+from fedsplit.regression.client.questions.survey import Measure
 from fedsplit.sites.events import Event
 from fedsplit.sites.options import SiteOptions
 from fedsplit.sites.service import Site

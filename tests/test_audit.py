@@ -18,7 +18,6 @@ from fedsplit.clients.question import Answer
 from fedsplit.commands.app import run
 from fedsplit.regression.client import calibrating
 from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.regression.client.questions.columns import Columns
 from fedsplit.regression.client.questions.fitted import Fitted
 from fedsplit.remote.channel import Reply
 from fedsplit.remote.history import History
@@ -28,7 +27,7 @@ from fedsplit.sites.log.entries import summary
 from fedsplit.sites.log.exchange_log import NOT_LOGGED
 from fedsplit.sites.log.replay import distance
 from fedsplit.sites.studies.study import Study
-from owners import NAMES, WANTED, Federation, with_tables
+from owners import NAMES, Federation, survey, with_tables
 from test_service import table
 
 Entry = dict[str, object]
@@ -169,7 +168,7 @@ def test_what_the_last_line_says_is_compared_with_the_messages_in_it(
 ) -> None:
     study = federation.study()
     federation.approve(study)
-    federation.ask(Columns(WANTED), study.hash)
+    federation.ask(survey(), study.hash)
     assert run(["audit", str(kept(federation))]) == 0
     assert "can be checked only with --head" in capsys.readouterr().out
     found = entries(federation)
@@ -199,10 +198,10 @@ def test_a_study_that_is_gone_is_named_with_its_line(
 ) -> None:
     study = federation.study()
     federation.approve(study)
-    federation.ask(Columns(WANTED), study.hash)
+    federation.ask(survey(), study.hash)
     shutil.rmtree(kept(federation) / "studies" / study.hash)
     assert run(["audit", str(kept(federation))]) == 1
-    assert "line 2, columns: cannot be computed again (the study" in capsys.readouterr().out
+    assert "line 2, survey: cannot be computed again (the study" in capsys.readouterr().out
 
 
 def test_refused_messages_that_were_shortened_are_no_fault_of_the_log(
@@ -210,7 +209,7 @@ def test_refused_messages_that_were_shortened_are_no_fault_of_the_log(
 ) -> None:
     federation.sites["a"].reply(b"code\n" + b"x" * 10_000)
     federation.sites["a"].reply(b"nonsense")
-    federation.ask(Columns(WANTED), "0" * 64)
+    federation.ask(survey(), "0" * 64)
     assert run(["audit", str(kept(federation))]) == 0
 
 
@@ -307,14 +306,14 @@ def test_without_room_for_the_log_nothing_is_answered_and_the_owner_is_told(
     before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + 200, most))
     try:
-        reply = federation.ask(Columns(WANTED), study.hash)
+        reply = federation.ask(survey(), study.hash)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
     assert reply.outcome == "failed"
     assert reply.text == NOT_LOGGED
     assert federation.seen[-1].kind == "trouble"
     assert "File too large" in federation.seen[-1].text
-    assert federation.ask(Columns(WANTED), study.hash).outcome == "answer"
+    assert federation.ask(survey(), study.hash).outcome == "answer"
     assert run(["audit", str(kept(federation))]) == 0
 
 
@@ -330,7 +329,7 @@ def test_a_full_disk_says_nothing_that_is_not_counted(tmp_path: Path, room: int)
     before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, most))
     try:
-        replies = [federation.ask(Columns(WANTED), study.hash, name=name) for name in ("a", "b")]
+        replies = [federation.ask(survey(name=name), study.hash, name=name) for name in ("a", "b")]
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
     refused, answered = replies
@@ -350,7 +349,7 @@ def test_a_terminal_that_is_gone_changes_no_answer(tmp_path: Path) -> None:
     federation.start()
     study = federation.study()
     federation.approve(study)
-    assert federation.ask(Columns(WANTED), study.hash).outcome == "answer"
+    assert federation.ask(survey(), study.hash).outcome == "answer"
 
 
 def test_a_log_that_is_shorter_than_before_is_an_incident_at_the_server(

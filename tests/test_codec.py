@@ -24,10 +24,10 @@ from fedsplit.local.gradient import GradientProx
 from fedsplit.local.newton import ExactProx
 from fedsplit.local.solver import ProxSolver
 from fedsplit.methods.admm import ADMMState
-from fedsplit.regression.client.description import ColumnRequest, Description
 from fedsplit.regression.client.design import Calibration, Moments, Scaling
 from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.survey import RowCounts
 from fedsplit.remote.codec import LARGEST_HEADER, decode, encode
 from fedsplit.sites.service import ALLOWED
 
@@ -106,22 +106,18 @@ solvers = st.just(ExactProx()) | st.builds(
 )
 KINDS: list[tuple[Any, st.SearchStrategy[Any]]] = [
     (
-        ColumnRequest,
-        st.builds(
-            ColumnRequest,
-            mappings(words, types),
-            st.frozensets(words),
-            st.booleans(),
-        ),
+        Plan,
+        st.builds(Plan, words, words, types=mappings(words, types), others=st.lists(words)),
     ),
     (
         dict[str, ColumnProfile | None],
         mappings(words, st.none() | st.builds(ColumnProfile, *[shares] * 5)),
     ),
     (
-        Description,
+        RowCounts,
         st.builds(
-            Description,
+            RowCounts,
+            mappings(words, types),
             wholes,
             wholes,
             mappings(words, wholes),
@@ -380,8 +376,8 @@ WRONG: list[tuple[Any, Any, str]] = [
     ),
     (
         Scaling,
-        ColumnRequest({}, frozenset(), True),
-        "message.class: invalid value 'ColumnRequest'",
+        Plan("y ~ x", "gaussian"),
+        "message.class: invalid value 'Plan'",
     ),
     (Solver, Named("a"), "message.class: invalid value 'Named'"),
     (ProxSolver, Named("a"), "message.class: invalid value 'Named'"),
@@ -588,8 +584,9 @@ MESSAGES: list[tuple[Any, Any]] = [
         ),
     ),
     (
-        Description,
-        Description(
+        RowCounts,
+        RowCounts(
+            {"a": "text"},
             9,
             8,
             {"a": 1},

@@ -16,7 +16,7 @@ import fedsplit as fs
 from fedsplit.arrays import Array
 from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.stochastic import StochasticDescend
-from fedsplit.dialogue import Dialogue, Removal, converse
+from fedsplit.dialogue import Dialogue, Removal, Several, converse, together
 from fedsplit.loop.conversation import Conversation, streams_of
 from fedsplit.loop.trace import Row
 from fedsplit.methods import METHODS, parse
@@ -475,3 +475,50 @@ def test_a_plain_round_is_a_few_calls_of_a_few_frames() -> None:
     few, many = walk(10)[0], walk(20)[0]
     assert (many - few) / 10 <= 75
     assert walk(1)[1] <= 12
+
+
+# Dialogues in step
+
+
+def summed(name: str, rounds: int) -> Dialogue[list[str]]:
+    """Ask some questions, and return the answers."""
+    answers = []
+    for i in range(rounds):
+        answers.append((yield f"{name}{i}"))
+    return answers
+
+
+class Echo:
+    """Answers every question by itself, and notes what was asked in one exchange."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[str]] = []
+
+    def ask(self, several: Several) -> dict[str, str]:
+        self.asked.append(list(several.questions.values()))
+        return {name: f"re {each}" for name, each in several.questions.items()}
+
+
+def test_dialogues_in_step_share_their_exchanges_and_return_by_name() -> None:
+    echo = Echo()
+    results = converse(
+        together({"a": summed("a", 3), "b": summed("b", 1), "c": summed("c", 0)}), echo
+    )
+    assert echo.asked == [["a0", "b0"], ["a1"], ["a2"]]
+    assert results == {"a": ["re a0", "re a1", "re a2"], "b": ["re b0"], "c": []}
+    assert converse(together({}), echo) == {}
+
+
+def test_each_of_dialogues_in_step_hears_of_clients_that_left() -> None:
+    def patient(name: str) -> Dialogue[str]:
+        try:
+            return str((yield name))
+        except Removal as removal:
+            return f"{name} without {int((~removal.kept).sum())}"
+
+    class Leaving:
+        def ask(self, several: Several) -> dict[str, str]:
+            raise Removal(np.array([True, False]))
+
+    results = converse(together({"a": patient("a"), "b": patient("b")}), Leaving())
+    assert results == {"a": "a without 1", "b": "b without 1"}

@@ -510,7 +510,7 @@ def test_without_a_removed_client_a_fit_is_that_of_the_others(case: str) -> None
     change, formula, settings = REFITS[case]
     frames = change(people(sizes=(60, 45, 40)))
     clean = fs.fit(without(frames, "hospital2"), formula, **settings)
-    for question in ("columns", "code", "local_model"):  # in the handshake, and in the rounds
+    for question in ("survey", "code", "local_model"):  # in the handshake, and in the rounds
         model = fit(frames, formula, since_asked(question, "hospital2"), enough(2), **settings)
         assert model.converged
         assert list(model.estimates.names) == list(clean.estimates.names)
@@ -529,7 +529,7 @@ def test_a_removal_at_any_question_of_a_fit_ends_in_the_right_table() -> None:
     channel = channel_to(frames)
     fit(channel, FORMULA, family="poisson")
     asked = [question for _, question, _ in channel.log]
-    assert asked[:4] == ["columns", "describe", "code", "local_model"]
+    assert asked[:3] == ["survey", "code", "local_model"]
     assert asked[-2:] == ["local_model", "fitted"]
     for number in range(1, len(asked) + 2):
         model = fit(frames, FORMULA, from_then_on("hospital1", number), enough(2), family="poisson")
@@ -548,13 +548,13 @@ def test_a_fit_waits_for_an_absent_client_before_it_proves_anything() -> None:
     assert model.converged
     np.testing.assert_allclose(model.params, undisturbed().params, rtol=1e-9)
     with pytest.raises(fs.TooFewClients, match="client hospital1"):
-        fit(people(), FORMULA, from_then_on("hospital1", 8), family="poisson")
+        fit(people(), FORMULA, from_then_on("hospital1", 7), family="poisson")
 
 
 def test_a_fit_of_which_every_answer_is_not_a_number_diverges() -> None:
     nan, _ = FAULTS["NaN"]
     with pytest.raises(fs.Diverged, match="not finite"):
-        fit(people(), FORMULA, lambda moment: nan if moment.number > 6 else None, family="poisson")
+        fit(people(), FORMULA, lambda moment: nan if moment.number > 5 else None, family="poisson")
 
 
 def test_a_line_search_may_leave_the_numbers_at_one_client(p: fs.Problem) -> None:

@@ -157,7 +157,7 @@ def test_a_study_waits_for_its_owners_and_its_log_comes_out_again(tmp_path: Path
         studies = {name: Studies(federation.kept(name)) for name in sites}
         for each in studies.values():
             until(lambda each=each: len(each.pending()) == 1, 90)  # type: ignore[misc]  # its own
-        assert federation.asked("site3", "columns") == 0
+        assert federation.asked("site3", "survey") == 0
         server.send_signal(signal.SIGINT)
         status, _, err = ended(server)
         assert (status, "what they decided is kept" in err) == (130, True)

@@ -11,18 +11,17 @@ import pytest
 from fedsplit import files
 from fedsplit.clients.questions import Gradient
 from fedsplit.errors import RequestError, StateError
-from fedsplit.regression.client.description import ColumnRequest
 from fedsplit.regression.client.guards.answered import Answered, Asked
 from fedsplit.regression.client.guards.blocks import Block
 from fedsplit.regression.client.guards.matrices import Ledger
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.guards.slopes import Slopes
-from fedsplit.regression.client.questions.columns import Columns
+from fedsplit.regression.client.plan import Plan
 from fedsplit.remote.channel import Reply, Request
 from fedsplit.sites import budget
 from fedsplit.sites.budget import Budget
 from fedsplit.sites.studies.asked_questions import AskedQuestions
-from owners import WANTED, Federation, disk_full, with_tables
+from owners import Federation, disk_full, survey, with_tables
 
 STRICT = Rules.strict()
 
@@ -33,14 +32,14 @@ def federation(tmp_path: Path) -> Federation:
 
 
 def asked(formula: str) -> Asked:
-    return Asked(ColumnRequest({"x": "number"}, frozenset(), False), formula)
+    return Asked(Plan(formula, "gaussian", types={"x": "number", "y": "number"}), survey=True)
 
 
 def asked_columns(federation: Federation) -> Reply:
     """The first question of a fit at client a."""
     study = federation.study()
     federation.approve(study)
-    return federation.ask(Columns(WANTED), study.hash)
+    return federation.ask(survey(), study.hash)
 
 
 def test_columns_that_could_not_be_noted_are_noted_when_they_are_asked_for_again(
@@ -53,7 +52,7 @@ def test_columns_that_could_not_be_noted_are_noted_when_they_are_asked_for_again
             told.admit(asked("y ~ x"), block, STRICT)
         assert told.records() == {}
     told.admit(asked("y ~ x"), block, STRICT)
-    assert [each.formula for each in told.records().values()] == ["y ~ x"]
+    assert [each.plan.formula for each in told.records().values()] == ["y ~ x"]
 
 
 def test_counts_that_could_not_be_written_are_not_remembered(tmp_path: Path) -> None:
@@ -76,7 +75,7 @@ def test_a_question_that_could_not_be_counted_is_counted_when_it_is_asked_again(
     federation: Federation, tmp_path: Path, room: int
 ) -> None:
     path, study = tmp_path / "asked", federation.study()
-    request = Request(Columns(WANTED), "", 3)
+    request = Request(survey(), "", 3)
     counted = AskedQuestions(path, study)
     counted.add(Request(Gradient(np.zeros(3)), "key", 3), "")
     with disk_full(path.stat().st_size + room % 80), pytest.raises(OSError, match="too large"):
@@ -171,11 +170,11 @@ def test_a_damaged_count_is_for_the_owner_to_mend_and_no_refusal(federation: Fed
     federation.approve(study)
     path = federation.folder / "kept a" / "rounds"
     path.write_text("", encoding="utf-8")
-    assert federation.ask(Columns(WANTED), study.hash).outcome == "failed"
+    assert federation.ask(survey(), study.hash).outcome == "failed"
     assert f"{path}: this count cannot be read" in federation.seen[-1].text
     assert federation.sites["a"].refusals.found() == []
     path.unlink()
-    assert federation.ask(Columns(WANTED), study.hash).outcome == "answer"
+    assert federation.ask(survey(), study.hash).outcome == "answer"
 
 
 @pytest.mark.parametrize(("name", "ledger"), [("ledger", Ledger), ("000000.npz", Slopes)])

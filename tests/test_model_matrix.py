@@ -1,7 +1,6 @@
 """Designs are R's model matrices: figures of scripts in tests/data, which say how they run."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,8 @@ import pytest
 
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.formula.model_frame import ModelFrame, Schema
-from fedsplit.data.pooled.agreement import agree_on_states
-from fedsplit.data.pooled.column_statistics import Statistic, Withheld
+from fedsplit.data.pooled.column_statistics import Withheld
+from fedsplit.dialogue import Several, converse, together
 
 ROWS = pd.DataFrame(
     {
@@ -76,14 +75,16 @@ def test_a_formula_of_the_examples_of_a_package_has_the_model_matrix_of_r(
     schema = Schema({name: levels[name] for name in formula.columns if name in levels}, types)
     calls = {call.text: call for call in formula.pooled}
 
-    def ask(wanted: Mapping[str, Statistic]) -> dict[str, Any]:
-        return {
-            text: statistic.part(calls[text].argument(ModelFrame(rows, schema)), Withheld(1))
-            for text, statistic in wanted.items()
-        }
+    class Here:
+        def ask(self, several: Several) -> dict[str, Any]:
+            return {
+                text: statistic.part(calls[text].argument(ModelFrame(rows, schema)), Withheld(1))
+                for text, statistic in several.questions.items()
+            }
 
     agreements = {text: call.function.agreement() for text, call in calls.items()}
-    states = agree_on_states({text: each for text, each in agreements.items() if each}, ask)
+    known = {text: each for text, each in agreements.items() if each is not None}
+    states = converse(together(known), Here())
     columns = formula.compile(schema._replace(state=states))
     A, offset = formula.evaluate(columns, rows)
     expected = np.array(answer["columns"]).T

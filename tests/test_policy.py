@@ -11,9 +11,8 @@ import pytest
 from fedsplit.commands.app import run
 from fedsplit.errors import InputError
 from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.regression.client.questions.columns import Columns
 from fedsplit.sites.studies.policy import KEYS, read_policy
-from owners import WANTED, Federation, with_tables
+from owners import Federation, survey, with_tables
 from test_service import FORMULA
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "deploy" / "policy.toml"
@@ -114,7 +113,7 @@ def test_rules_that_are_made_stricter_hold_for_studies_approved_before(folder: P
     federation.approve(study)
     federation.rules = {"rules": Rules(denied=("ward",))}
     federation.start()
-    reply = federation.ask(Columns(WANTED), study.hash)
+    reply = federation.ask(survey(), study.hash)
     assert "breaks a rule of its owner: columns_denied: ward" in reply.text
 
 
@@ -123,14 +122,14 @@ def test_a_day_has_only_so_many_studies_and_questions(folder: Path) -> None:
     first, second = federation.study(), federation.study(ridge=1.0)
     for study in (first, second):
         federation.approve(study)
-    assert federation.ask(Columns(WANTED), first.hash).outcome == "answer"
-    reply = federation.ask(Columns(WANTED), second.hash)
+    assert federation.ask(survey(), first.hash).outcome == "answer"
+    reply = federation.ask(survey(), second.hash)
     assert "allows 1 study a day" in reply.text
     federation.start()
     for _ in range(2):
-        assert federation.ask(Columns(WANTED), first.hash).outcome == "answer"
+        assert federation.ask(survey(), first.hash).outcome == "answer"
     federation.start()
-    assert "3 questions a day" in federation.ask(Columns(WANTED), first.hash).text
+    assert "3 questions a day" in federation.ask(survey(), first.hash).text
 
 
 def test_an_owner_who_tells_vectors_only_has_a_fit_by_vectors(folder: Path) -> None:

@@ -17,7 +17,7 @@ from fedsplit.errors import InputError
 from fedsplit.regression.client.measuring import Measured
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.questions.coding import Coding
-from fedsplit.regression.client.questions.columns import Measure
+from fedsplit.regression.client.questions.survey import Measure
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.remote.channel import Reply, Request
@@ -199,13 +199,14 @@ def test_remote_clients_give_the_same_model(tmp_path: Path) -> None:
     there = letters.fit(formula)
     assert there.plan.state == here.plan.state
     np.testing.assert_allclose(there.params, here.params, rtol=1e-12)
-    assert letters.questions("a").count("measure") == 1  # the first sums come with the columns
+    # the first sums come with the survey
+    assert letters.questions("a")[:3] == ["survey measure", "measure", "code"]
 
 
 def test_formulas_without_such_functions_ask_nothing_more(tmp_path: Path) -> None:
     letters = Letters(tmp_path)
     letters.fit("y ~ age + g + poly(dose, 2, raw=TRUE)")
-    assert "measure" not in letters.questions("a")
+    assert not any("measure" in question for question in letters.questions("a"))
 
 
 def reply_of(letters: Letters, statistics: Mapping[str, Statistic]) -> Reply:
@@ -241,9 +242,9 @@ def test_no_smallest_or_largest_value_and_no_quantile_of_a_client_travels(tmp_pa
     sent = []
     for line in letters.sites["a"].log.read_text(encoding="utf-8").splitlines():
         record = json.loads(line)
-        if record["question"] == "columns":
-            record["sent"] = [entry["measured"] for entry in record["sent"]]
-        if record["question"] in ("columns", "measure"):
+        if record["question"] == "survey measure":
+            record["sent"] = record["sent"]["states"]
+        if record["question"] in ("survey measure", "measure"):
             sent += [part for entry in record["sent"] for part in entry["parts"].values()]
     # moments of both columns, then the cells of both histograms
     assert [part["array"] for part in sent[:2]] == [[3], [3]]

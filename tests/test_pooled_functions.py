@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,11 @@ import pytest
 from fedsplit.arrays import Array
 from fedsplit.data.formula.constants import Constant
 from fedsplit.data.formula.pooled_functions import POOLED
-from fedsplit.data.pooled.agreement import agree_on_states
 from fedsplit.data.pooled.column_statistics import ColumnMoments, Histogram, Statistic, Withheld
 from fedsplit.data.pooled.function import PooledFunction, State
 from fedsplit.data.pooled.knots import Spread, coarse_grid
 from fedsplit.data.pooled.orthogonal_polynomials import Recurrence
+from fedsplit.dialogue import converse
 
 FOUND = json.loads((Path(__file__).parent / "data" / "pooled_functions.json").read_text())
 """What ``pooled_functions.R`` beside it wrote."""
@@ -64,15 +63,13 @@ def agreed(text: str, x: Array, sites: Any) -> State:
     if agreement is None:
         return {}
 
-    def ask(wanted: Mapping[str, Statistic]) -> dict[str, Array]:
-        totals = {}
-        for key, statistic in wanted.items():
+    class Sites:
+        def ask(self, statistic: Statistic) -> Array:
             parts = [statistic.part(x[sites == site], SMALLEST) for site in np.unique(sites)]
             assert not any(statistic.check(part) for part in parts)
-            totals[key] = statistic.total(parts)
-        return totals
+            return statistic.total(parts)
 
-    return agree_on_states({text: agreement}, ask)[text]
+    return converse(agreement, Sites())
 
 
 @pytest.mark.parametrize("text", FOUND["basis"])
@@ -117,7 +114,7 @@ def test_polynomials_are_orthonormal_however_far_from_zero_the_values_are() -> N
 
 def test_a_degree_above_the_number_of_different_values_is_refused() -> None:
     x = np.arange(60.0) % 3
-    with pytest.raises(ValueError, match=r"poly\(x, 3\): .* too few different values"):
+    with pytest.raises(ValueError, match="too few different values"):
         agreed("poly(x, 3)", x, np.arange(60) % 2)
     assert len(agreed("poly(x, 2)", x, np.arange(60) % 2)["alpha"]) == 2
 

@@ -11,11 +11,13 @@ import pytest
 
 import fedsplit as fs
 from faulty import Fault, Moment, channel_to, fit, silent
+from fedsplit.data.formula.formula import Formula
 from fedsplit.data.sources.sources import sources
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.guards.rules import WARN
-from fedsplit.regression.client.introduction import Introduction
-from fedsplit.regression.client.schema import Wanted
+from fedsplit.regression.client.survey import SurveyAnswer
+from fedsplit.regression.options import Settings
+from fedsplit.regression.server.agreement import draft_of
 from fedsplit.remote.counting import numbers_in
 from hospitals import RANDHIE, people
 
@@ -40,24 +42,25 @@ def test_the_rand_data_take_at_most_eight_questions_from_files_to_table() -> Non
 @pytest.mark.parametrize(
     ("formula", "settings", "before"),
     [
-        ("visits ~ age + C(ward)", {"family": "poisson"}, ["columns", "code"]),
-        ("ill ~ age", {"family": "logistic"}, ["columns", "code"]),
-        ("stay ~ age + hours", {"family": "gamma"}, ["columns", "code"]),
-        ("score ~ age", {"family": "huber"}, ["columns", "code"]),
-        ("ward ~ age", {"family": "multinomial"}, ["columns", "code"]),
-        ("visits ~ age + hours", {"family": "poisson", "ridge": 2.0}, ["columns", "code"]),
+        ("visits ~ age + C(ward)", {"family": "poisson"}, ["survey", "code"]),
+        ("ill ~ age", {"family": "logistic"}, ["survey", "code"]),
+        ("stay ~ age + hours", {"family": "gamma"}, ["survey", "code"]),
+        ("score ~ age", {"family": "huber"}, ["survey", "code"]),
+        ("ward ~ age", {"family": "multinomial"}, ["survey", "code"]),
+        ("visits ~ age + hours", {"family": "poisson", "ridge": 2.0}, ["survey", "code"]),
         ("visits ~ age + ward", {"family": "poisson", "types": {"ward": "text"}}, None),
-        ("visits ~ age + ward", {"family": "poisson"}, ["columns", "describe", "code"]),
-        ("visits ~ scale(age)", {"family": "poisson"}, ["columns", "code"]),
-        ("visits ~ poly(age, 2)", {"family": "poisson"}, ["columns", "measure", "code"]),
-        ("visits ~ cut(age, c(0, 50, 200))", {"family": "poisson"}, ["columns", "code"]),
+        ("visits ~ age + ward", {"family": "poisson"}, ["survey", "code"]),
+        ("visits ~ scale(age)", {"family": "poisson"}, ["joint", "code"]),
+        ("visits ~ poly(age, 2)", {"family": "poisson"}, ["joint", "measure", "code"]),
+        ("visits ~ cut(age, c(0, 50, 200))", {"family": "poisson"}, ["joint", "code"]),
+        ("visits ~ poly(age, 2) + ward", {"family": "poisson"}, ["joint", "measure", "code"]),
     ],
 )
 def test_what_is_counted_is_what_is_asked(
     formula: str, settings: dict[str, Any], before: list[str] | None
 ) -> None:
     model, questions = asked(formula, **settings)
-    before = before or ["columns", "code"]
+    before = before or ["survey", "code"]
     assert questions[: len(before)] == before
     end = [] if model.llf is None else ["fitted"]
     rounds = questions[len(before) : len(questions) - len(end)]
@@ -74,51 +77,49 @@ def test_a_dot_in_the_formula_costs_no_question() -> None:
     frames = {name: frame[["visits", "age", "hours"]] for name, frame in people().items()}
     channel = channel_to(frames)
     model = fit(channel, "visits ~ .", family="poisson")
-    assert [question for _, question, _ in channel.log][:2] == ["columns", "code"]
+    assert [question for _, question, _ in channel.log][:2] == ["survey", "code"]
     named = fs.fit(frames, "visits ~ age + hours", family="poisson")
     assert np.array_equal(model.params, named.params)
 
 
-def wanted(formula: str, **changes: Any) -> Wanted:
-    plain: dict[str, Any] = {
-        "family": "poisson",
-        "declared": {},
-        "weights": None,
-        "offset": None,
-        "exposure": None,
-        "excluded": (),
-        "strict": False,
-    }
-    return Wanted(formula, **{**plain, **changes})
-
-
-def told(formula: str, frame: pd.DataFrame | None = None, **changes: Any) -> Introduction:
+def surveyed(
+    formula: str, frame: pd.DataFrame | None = None, strict: bool = False, **changes: Any
+) -> SurveyAnswer:
+    """What one client answers about the columns of a draft."""
     frames = {"a": people()["hospital0"] if frame is None else frame}
-    asked = wanted(formula, **changes)
-    return Dataset(sources(frames)[0]).introduce(asked, WARN.asked(asked.strict))
+    draft = draft_of(Formula(formula), Settings(family="poisson", **changes), ())
+    return Dataset(sources(frames)[0]).survey(draft, WARN.asked(strict))
 
 
-def test_levels_leave_a_client_at_once_only_where_the_category_is_declared() -> None:
-    for known in (told("visits ~ C(ward)"), told("visits ~ ward", declared={"ward": "text"})):
-        assert known.description is not None
-        assert set(known.description.levels) == {"ward"}
-    stored = people()["hospital0"].astype({"ward": "category"})
-    for nothing in (told("visits ~ age + ward"), told("visits ~ ward", stored)):
-        assert nothing[2:] == (None, None, None)
-        assert "north" not in str(nothing)
+def test_levels_are_told_of_text_and_of_declared_categories_and_never_of_other_numbers() -> None:
+    frame = people()["hospital0"].assign(kept=lambda rows: rows.ward.astype("category"))
+    for formula, levelled in {
+        "visits ~ age + ward": {"ward"},
+        "visits ~ kept + age": {"kept"},
+        "visits ~ C(ill) + age": {"ill"},
+        "visits ~ ill + age": set(),
+    }.items():
+        counts = surveyed(formula, frame).counts
+        assert counts is not None
+        assert set(counts.levels) == levelled
+        assert (counts.rows, counts.complete, sum(counts.missing.values())) == (60, 60, 0)
+    declared = surveyed("visits ~ ill", frame, types={"ill": "text"}).counts
+    assert declared is not None
+    assert declared.levels == {"ill": frame.ill.astype(str).value_counts(sort=False).to_dict()}
 
 
 def test_what_a_strict_client_does_not_tell_at_once_is_refused_and_not_left_out() -> None:
     few = people()["hospital0"].head(8)
-    assert told("visits ~ age", few).description is not None
+    assert surveyed("visits ~ age", few).counts is not None
     with pytest.raises(fs.InputError, match="8 rows, fewer than 10"):
-        told("visits ~ age", few, strict=True)
+        surveyed("visits ~ age", few, strict=True)
 
 
 def test_a_bad_value_leaves_its_message_to_the_next_question() -> None:
     names = people()["hospital0"].assign(name=[f"p{i}" for i in range(60)])
-    assert told("visits ~ C(name)", names)[2:] == (None, None, None)
-    assert told("visits ~ nothing")[2:] == (None, None, None)
+    assert surveyed("visits ~ C(name)", names).counts is None
+    assert surveyed("visits ~ nothing").counts is None
+    assert list(surveyed("visits ~ nothing").fits) == ["visits"]
 
 
 def test_a_client_that_reads_a_column_otherwise_is_asked_again() -> None:
@@ -127,12 +128,24 @@ def test_a_client_that_reads_a_column_otherwise_is_asked_again() -> None:
     channel = channel_to(frames)
     model = fit(channel, "visits ~ age + C(ill)", family="poisson")
     assert [(question, names) for _, question, names in channel.log][:3] == [
-        ("columns", list(frames)),
-        ("describe", ["hospital1"]),
+        ("survey", list(frames)),
+        ("survey", ["hospital1"]),
         ("code", list(frames)),
     ]
     plain = fs.fit(people(), "visits ~ age + C(ill)", family="poisson")
     assert np.array_equal(model.params, plain.params)
+
+
+def test_a_second_survey_travels_with_the_next_sums_of_functions() -> None:
+    frames = people()
+    frames["hospital1"] = frames["hospital1"].assign(ill=frames["hospital1"].ill == 1)
+    channel = channel_to(frames)
+    model = fit(channel, "visits ~ poly(age, 2) + C(ill)", family="poisson")
+    asked = [(question, names) for _, question, names in channel.log]
+    # only the client that is surveyed again is asked both in the second exchange
+    assert asked[:3] == [(each, list(frames)) for each in ("joint", "measure", "code")]
+    plain = fs.fit(people(), "visits ~ poly(age, 2) + C(ill)", family="poisson")
+    np.testing.assert_allclose(model.coef, plain.coef, rtol=1e-12)
 
 
 def test_the_null_model_with_offsets_of_a_logit_is_that_of_newtons_method() -> None:

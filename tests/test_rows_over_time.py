@@ -15,9 +15,11 @@ from fedsplit.commands.app import run
 from fedsplit.data.sources.client_data import Source
 from fedsplit.data.sources.sources import sources
 from fedsplit.errors import InputError, StateError
-from fedsplit.regression.client.description import ColumnRequest, Description
 from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.regression.client.questions.columns import Describe
+from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.questions.coding import Coding
+from fedsplit.regression.client.questions.survey import Survey
+from fedsplit.regression.client.survey import RowCounts
 from fedsplit.sites.events import Event
 from fedsplit.sites.options import SiteOptions
 from fedsplit.sites.rows.snapshot import Snapshot
@@ -26,7 +28,13 @@ from fedsplit.sites.service import Site
 from owners import disk_full
 
 STRICT = Rules.strict()
-AGES = ColumnRequest({"age": "number"}, frozenset(), False)
+
+
+def of(column: str) -> Plan:
+    """A plan of one column."""
+    return Plan(f"{column} ~ 1", "gaussian", types={column: "number"})
+
+
 EARLIER = 1_700_000_000
 
 
@@ -55,10 +63,10 @@ class Clinic(Server):
         Path(self.data).write_text(f"[clients.{NAME}]\n{text}", encoding="utf-8")
         self.site = self.started()
 
-    def describe(self, request: ColumnRequest = AGES) -> Description:
+    def survey(self, column: str = "age") -> RowCounts:
         """The beginning of a fit."""
-        found: Description = self.ask(Describe(request))
-        return found
+        counts: RowCounts = self.ask(Survey(Coding(of(column), False, (NAME,)))).counts
+        return counts
 
     @property
     def told(self) -> str:
@@ -93,7 +101,7 @@ def test_a_file_that_changes_is_used_once_enough_rows_have_come_and_gone(clinic:
         (frame, ROWS + 3),  # three went, none came
     ):
         clinic.write(changed)
-        assert clinic.describe().rows == rows
+        assert clinic.survey().rows == rows
     told = [event.text for event in clinic.seen if event.kind == "data"]
     assert len(told) == 5
     assert "(1 row added, 0 removed): they are used once at least 3 rows were added" in told[0]
@@ -107,11 +115,11 @@ def test_the_result_of_a_query_is_frozen_as_a_file_is(clinic: Clinic, restarted:
     clinic.write(clinic.frame.iloc[:-1])
     if restarted:
         clinic.site = clinic.started()
-    assert clinic.describe().rows == ROWS
+    assert clinic.survey().rows == ROWS
     assert "(0 rows added, 1 removed)" in clinic.told
     assert clinic.code("income ~ age").weight == before.weight == ROWS
     clinic.write(pd.concat([clinic.frame, newcomers(clinic.frame, 50)]))
-    assert clinic.describe().rows == ROWS + 50
+    assert clinic.survey().rows == ROWS + 50
 
 
 def test_a_frozen_query_has_the_columns_of_the_query(clinic: Clinic) -> None:
@@ -133,7 +141,7 @@ def test_codes_for_missing_values_of_a_list_hold_for_the_copy_and_its_audit(
 ) -> None:
     clinic.write(clinic.frame.assign(age=clinic.frame["age"].where(clinic.frame.index > 4, -9)))
     clinic.listed('path = "clinic.csv"\n[reading]\nna = ["-9"]')
-    assert clinic.describe().kept == ROWS - 5
+    assert clinic.survey().complete == ROWS - 5
     assert clinic.site._rows.own_source().read({"age": "number"})["age"].isna().sum() == 5
     assert run(["audit", str(clinic.folder)]) == 0, capsys.readouterr().out
 
@@ -141,9 +149,9 @@ def test_codes_for_missing_values_of_a_list_hold_for_the_copy_and_its_audit(
 def test_another_way_to_read_the_same_file_is_a_change_of_its_rows(clinic: Clinic) -> None:
     clinic.write(clinic.frame.assign(age=clinic.frame["age"].where(clinic.frame.index > 0, -9)))
     clinic.listed('path = "clinic.csv"')
-    assert clinic.describe().kept == ROWS
+    assert clinic.survey().complete == ROWS
     clinic.listed('path = "clinic.csv"\n[reading]\nna = ["-9"]')
-    assert clinic.describe().kept == ROWS
+    assert clinic.survey().complete == ROWS
     assert "(1 row added, 1 removed)" in clinic.told
 
 
@@ -155,7 +163,7 @@ def test_a_few_new_rows_do_not_end_the_work_on_those_that_were_there(
     for formula in models:
         clinic.code(formula)
     clinic.write(pd.concat([clinic.frame, newcomers(clinic.frame, count)]))
-    clinic.describe()
+    clinic.survey()
     for formula in [*models, "visits ~ age"]:
         assert clinic.code(formula).n == ROWS
     assert clinic.site.refusals.found() == []
@@ -168,7 +176,7 @@ def test_enough_new_rows_are_used_and_everything_can_be_asked_again(clinic: Clin
     for formula in models:
         clinic.code(formula)
     clinic.write(pd.concat([clinic.frame, newcomers(clinic.frame, 100)]))
-    clinic.describe()
+    clinic.survey()
     for formula in models:
         assert clinic.code(formula).n == ROWS + 100
 
@@ -185,11 +193,11 @@ def test_a_column_that_is_another_in_every_export_hides_no_row_that_came_or_went
     clinic.site = clinic.started()
     before = clinic.code("income ~ age")
     clinic.write(exported(clinic.frame.drop(index=70), 2_000))
-    clinic.describe()
+    clinic.survey()
     assert clinic.code("income ~ age").n == before.n == ROWS
     assert "0 rows added, 1 removed" in clinic.told
     clinic.write(exported(pd.concat([clinic.frame, newcomers(clinic.frame, 100)]), 3_000))
-    clinic.describe()
+    clinic.survey()
     assert clinic.code("income ~ age").n == ROWS + 100
 
 
@@ -197,11 +205,11 @@ def test_corrections_hide_no_row_that_came(clinic: Clinic) -> None:
     frame = clinic.frame.copy()
     frame.loc[:20, "bmi"] += 1
     clinic.write(pd.concat([frame, newcomers(frame, 1)]))
-    assert clinic.describe().rows == ROWS
+    assert clinic.survey().rows == ROWS
     assert "(22 rows added, 21 removed): not counting corrected values" in clinic.told
     assert "1 row added, 0 removed" in clinic.told
     clinic.write(frame)
-    clinic.describe()
+    clinic.survey()
     copies = clinic.site._rows._snapshots.copies  # type: ignore[union-attr]  # of a strict site
     assert [copy.number for copy in copies] == [1, 2]
     assert np.array_equal(copies[0].ids, copies[1].ids)
@@ -211,9 +219,9 @@ def test_rows_that_left_and_came_back_are_the_same_rows(clinic: Clinic) -> None:
     frame = clinic.frame
     first = clinic.site._rows._snapshots.copies[0]  # type: ignore[union-attr]  # of a strict site
     clinic.write(pd.concat([frame.iloc[50:], newcomers(frame, 50)]))
-    clinic.describe()
+    clinic.survey()
     clinic.write(pd.concat([frame, newcomers(frame, 50)]))
-    clinic.describe()
+    clinic.survey()
     last = clinic.site._rows._snapshots.copies[-1]  # type: ignore[union-attr]  # of a strict site
     assert last.number == 3
     assert np.array_equal(last.ids[:ROWS], first.ids)
@@ -222,8 +230,7 @@ def test_rows_that_left_and_came_back_are_the_same_rows(clinic: Clinic) -> None:
 def test_a_new_column_is_used_though_no_row_came(clinic: Clinic) -> None:
     clinic.code("income ~ age")
     clinic.write(clinic.frame.assign(lab=np.arange(ROWS) % 7))
-    request = ColumnRequest({"lab": "number"}, frozenset(), False)
-    assert clinic.describe(request).kept == ROWS
+    assert clinic.survey("lab").complete == ROWS
     assert "other columns (1 added or removed), and are used from this fit on" in clinic.told
     assert clinic.code("income ~ age").n == ROWS
 
@@ -231,38 +238,38 @@ def test_a_new_column_is_used_though_no_row_came(clinic: Clinic) -> None:
 def test_a_file_that_is_being_written_is_neither_used_nor_a_refusal(clinic: Clinic) -> None:
     text = clinic.path.read_text(encoding="utf-8")
     clinic.path.write_text(text * 2, encoding="utf-8")  # just now
-    assert clinic.describe().rows == ROWS
+    assert clinic.survey().rows == ROWS
     assert "just been changed" in clinic.told
     clinic.path.write_text(text[: len(text) // 2] + ',,,"', encoding="utf-8")
     os.utime(clinic.path, (EARLIER, EARLIER))
     for _ in range(4):
-        assert clinic.describe().rows == ROWS
+        assert clinic.survey().rows == ROWS
     assert "cannot be used as they are now" in clinic.told
     clinic.path.unlink()
-    assert clinic.describe().rows == ROWS
+    assert clinic.survey().rows == ROWS
     assert clinic.site.refusals.found() == []
     assert len(list((clinic.folder / "snapshots").glob("[0-9]*"))) == 1
 
 
 def test_without_room_for_a_new_copy_the_last_one_answers(clinic: Clinic) -> None:
-    clinic.describe()
+    clinic.survey()
     clinic.write(pd.concat([clinic.frame] + [newcomers(clinic.frame, 200)] * 20))
     with disk_full(100_000):
-        assert clinic.describe().rows == ROWS
+        assert clinic.survey().rows == ROWS
     assert "File too large" in clinic.told
     candidate = clinic.folder / "snapshots" / ".candidate"
     assert not candidate.exists()
     candidate.mkdir()  # of a process that was killed
     clinic.site = clinic.started()
     assert not candidate.exists()
-    assert clinic.describe().rows == 21 * ROWS
+    assert clinic.survey().rows == 21 * ROWS
 
 
 def test_after_a_restart_a_copy_is_opened_once_for_all_that_was_asked_of_it(
     clinic: Clinic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for column in ("age", "income", "visits"):
-        clinic.describe(ColumnRequest({column: "number"}, frozenset(), False))
+        clinic.survey(column)
     clinic.site = clinic.started()
     opened = []
     source = Snapshot.source
@@ -272,20 +279,20 @@ def test_after_a_restart_a_copy_is_opened_once_for_all_that_was_asked_of_it(
         return source(copy)
 
     monkeypatch.setattr(Snapshot, "source", counted)
-    clinic.describe(ColumnRequest({"ill": "number"}, frozenset(), False))
+    clinic.survey("ill")
     assert len(opened) == 1
 
 
 def test_a_file_with_its_old_time_and_size_is_seen_to_be_another(clinic: Clinic) -> None:
     clinic.write(clinic.frame)
-    clinic.describe()
+    clinic.survey()
     clinic.write(clinic.frame.assign(ill=1 - clinic.frame["ill"]))
-    clinic.describe()
+    clinic.survey()
     assert f"({ROWS} rows added, {ROWS} removed)" in clinic.told
 
 
 def test_a_fit_that_has_begun_keeps_its_rows_over_a_restart(clinic: Clinic) -> None:
-    clinic.describe()
+    clinic.survey()
     clinic.write(pd.concat([clinic.frame, newcomers(clinic.frame, 100)]))
     clinic.site = clinic.started()
     assert clinic.code("income ~ age").n == ROWS
@@ -304,7 +311,7 @@ def test_a_copy_that_was_changed_answers_nothing(clinic: Clinic, name: str, gone
     path.unlink(missing_ok=True)
     path.write_bytes(content)
     clinic.site = clinic.started()
-    assert clinic.describe().rows == ROWS
+    assert clinic.survey().rows == ROWS
 
 
 @pytest.mark.parametrize("content", [None, b"", bytes(32)])
@@ -323,7 +330,7 @@ def test_a_copy_that_answered_and_is_missing_is_named_and_its_number_not_used_ag
 ) -> None:
     clinic.code("income ~ age")
     clinic.write(pd.concat([clinic.frame, newcomers(clinic.frame, 100)]))
-    clinic.describe()
+    clinic.survey()
     clinic.code("income ~ age")
     folder = clinic.folder / "snapshots" / f"{number:06d}"
     folder.rename(clinic.folder / "away")
@@ -348,7 +355,7 @@ def test_what_was_answered_is_known_after_a_restart_and_under_a_later_copy(
     for more in (0, 100):
         clinic.write(pd.concat([clinic.frame, newcomers(clinic.frame, more)]))
         clinic.site = clinic.started()
-        clinic.describe()
+        clinic.survey()
         with pytest.raises(Refused):
             clinic.code("income ~ age + bmi")
         clinic.site.refusals.clear()
@@ -369,4 +376,4 @@ def test_a_copy_is_read_with_the_names_marks_and_dates_of_its_file(tmp_path: Pat
     assert found["age"].isna().tolist() == [False, True]
     assert found["am"].tolist() == [18292.0, 18293.0]
     [again] = Snapshots(tmp_path / "state").copies
-    assert again.about.reading == source.reading  # type: ignore[attr-defined]  # of a table
+    assert again.about.reading == source.reading  # type: ignore[union-attr]  # of a table

@@ -17,7 +17,6 @@ import pytest
 import fedsplit as fs
 from fedsplit.commands.app import run
 from fedsplit.data.sources.sources import sources
-from fedsplit.regression.client.plan import Plan
 
 ROWS = 24
 """Of each site."""
@@ -512,19 +511,6 @@ def test_a_number_that_is_also_a_category_has_the_numbers_of_its_levels(tmp_path
     both = fs.fit(folder, "y ~ g + C(g, Treatment('1')):I(g > 3)", aliased="report")
     assert model.plan.types["g"] == both.plan.types["g"] == "number"
     assert list(both.plan.levels["g"]) == ["1", "2", "4"]
-
-
-def test_a_model_saved_before_there_were_types_still_loads(tmp_path: Path) -> None:
-    folder = tmp_path / "data"
-    folder.mkdir()
-    model = fs.fit(sites(folder, a=["1", "2"], b=["1", "2", "10"]), "y ~ C(g)")
-    before = {"formula": "y ~ C(g) + C(h)", "family": "gaussian", "classes": []}
-    plan = Plan.from_record({**before, "levels": {"g": [1, 2, 10], "h": [False, True]}})
-    assert plan.types == {"y": "number", "g": "number", "h": "boolean"}
-    assert plan.levels == {"g": ["1", "2", "10"], "h": ["False", "True"]}
-    assert Plan.from_record({**before, "levels": {"g": ["a"], "h": [1.5]}}).types["g"] == "text"
-    model.save(tmp_path / "model")
-    assert fs.load(tmp_path / "model").plan.types == {"y": "number", "g": "number"}
 
 
 ORDERED = Path(__file__).parent / "data" / "ordered.parquet"

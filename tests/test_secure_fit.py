@@ -412,7 +412,6 @@ def test_every_question_says_whether_its_answers_may_be_added() -> None:
         "trials",
         "decrement",
         "direction",
-        "columns",
     ]
 
 

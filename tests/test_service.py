@@ -30,15 +30,14 @@ from fedsplit.clients.questions import (
 from fedsplit.commands.client import client_command
 from fedsplit.data.tables import Table, Values
 from fedsplit.data.types import Type
-from fedsplit.regression.client.description import ColumnRequest
 from fedsplit.regression.client.design import Recession
 from fedsplit.regression.client.guards.rules import NO_PROMISE
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.questions.along import Along
 from fedsplit.regression.client.questions.coding import Coding, Frame
-from fedsplit.regression.client.questions.columns import Describe, Measure
 from fedsplit.regression.client.questions.fitted import Fitted
 from fedsplit.regression.client.questions.moments import Code, Settle
+from fedsplit.regression.client.questions.survey import Measure, Survey
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.regression.result.model import Model
@@ -248,9 +247,9 @@ def test_nothing_is_answered_that_is_not_on_the_list(folder: Path) -> None:
         "hello",
         "propose",
         "finish",
-        "columns",
-        "describe",
+        "survey",
         "measure",
+        "joint",
         "code",
         "products",
         "recede",
@@ -352,7 +351,7 @@ def test_points_of_another_shape_and_work_without_end_are_refused(
 def test_a_refusal_names_the_file_to_its_owner_alone(folder: Path) -> None:
     mail = Mail(folder)
     (folder / "a.csv").write_text("y,x,ward\n1,2\n", encoding="utf-8")
-    reply = ask(mail.site("a"), Describe(ColumnRequest({"x": "number"}, frozenset(), False)))
+    reply = ask(mail.site("a"), Survey(Coding(LINE, False, ("a",))))
     assert reply.outcome == "refused"
     assert reply.text.startswith("client a: its file: ")
     assert str(folder) not in reply.text
@@ -580,7 +579,7 @@ def test_every_question_and_what_was_sent_is_in_the_log(folder: Path) -> None:
     model = mail.fit()
     lines = mail.log()
     questions = [line["question"] for line in lines]
-    assert questions[:2] == ["columns", "code"]
+    assert questions[:2] == ["survey", "code"]
     assert questions[-1] == "fitted"
     assert FORMULA in str(lines[1]["asked"])
     # the coordinates travel with the first question of the rounds
@@ -589,7 +588,7 @@ def test_every_question_and_what_was_sent_is_in_the_log(folder: Path) -> None:
     told = lines[0]["sent"]
     assert isinstance(told, list)
     assert (
-        told[0]["description"]["levels"]["ward"]
+        told[0]["counts"]["levels"]["ward"]
         == table(0)["ward"].value_counts().sort_index().to_dict()
     )
     assert all(isinstance(line["sent_bytes"], int) and line["sent_bytes"] > 0 for line in lines)
@@ -664,9 +663,8 @@ def test_a_client_answers_in_its_own_name_only(folder: Path) -> None:
 
 def test_a_formula_from_the_server_runs_no_code(folder: Path, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    request = ColumnRequest({"y": "number"}, frozenset(), False)
     site = Mail(folder).sites["a"]
-    site.reply(write_request(Request(Describe(request))))
+    site.reply(write_request(Request(Survey(Coding(LINE, False, ("a",))))))
     for formula in (
         f"y ~ __import__('os').system('touch {mark}')",
         "y ~ x.__class__",

@@ -20,11 +20,9 @@ from fedsplit.commands.studies import approvals
 from fedsplit.data.sources.client_data import Source
 from fedsplit.data.types import Type
 from fedsplit.errors import InputError, TooFewClients
-from fedsplit.regression.client.description import ColumnRequest
 from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.plan import BasicPlan, DerivedColumn, Plan
 from fedsplit.regression.client.questions.coding import Coding, Frame
-from fedsplit.regression.client.questions.columns import Columns, Describe
 from fedsplit.regression.client.questions.moments import Code, Settle
 from fedsplit.regression.options import FitOptions
 from fedsplit.remote import codec
@@ -41,7 +39,7 @@ from fedsplit.sites.studies.proposal import Decision, Finish, Propose
 from fedsplit.sites.studies.proposing import whole_formula
 from fedsplit.sites.studies.store import Studies
 from fedsplit.sites.studies.study import Study
-from owners import NAMES, WANTED, Federation, with_tables
+from owners import DRAFT, NAMES, Federation, survey, with_tables
 from test_service import FORMULA, table
 
 
@@ -90,11 +88,11 @@ def test_before_approval_nothing_about_the_data_leaves(folder: Path) -> None:
     federation = Federation(folder)
     study = federation.study()
     for hash_ in ("", study.hash, "0" * 64, "../a"):
-        reply = federation.ask(Columns(WANTED), hash_)
+        reply = federation.ask(survey(), hash_)
         assert (reply.outcome, reply.value) == ("refused", None)
         assert "secret" not in reply.text
     assert federation.propose(study) == Decision(study.hash, "pending")
-    reply = federation.ask(Columns(WANTED), study.hash)
+    reply = federation.ask(survey(), study.hash)
     assert "has not approved" in reply.text
     assert "60 of 60 rows" in federation.words(study)  # for the owner alone
 
@@ -170,22 +168,22 @@ PLAN = Plan(
 )
 
 
+SECRET = DerivedColumn(
+    BasicPlan("y ~ secret", "poisson", types={"y": "number", "secret": "number"}), (0.0, 1.0)
+)
+
+
 @pytest.mark.parametrize(
     ("question", "what"),
     [
-        (Columns(replace(WANTED, formula="y ~ secret")), "in its formula"),
-        (Columns(replace(WANTED, formula="y ~ .")), "in its formula"),
-        (Columns(replace(WANTED, family="gaussian")), "in its family"),
-        (Columns(replace(WANTED, weights="secret")), "in its weights"),
-        (Columns(replace(WANTED, declared={"x": "text"})), "in its types"),
-        (
-            Describe(ColumnRequest({"secret": "number"}, frozenset(), False)),
-            "in its columns",
-        ),
-        (
-            Describe(ColumnRequest({**PLAN.types, "secret": "number"}, frozenset(), False)),
-            "in its columns",
-        ),
+        (survey(replace(DRAFT, formula="y ~ secret")), "in its formula"),
+        (survey(replace(DRAFT, formula="y ~ .")), "in its formula"),
+        (survey(replace(DRAFT, family="gaussian")), "in its family"),
+        (survey(replace(DRAFT, weights="secret")), "in its weights"),
+        (survey(replace(DRAFT, types={"x": "text"})), "in its types"),
+        (survey(replace(DRAFT, others=("secret",))), "in its columns"),
+        (survey(replace(DRAFT, derived={"p": SECRET})), "in its derived columns"),
+        (survey(replace(PLAN, types={**PLAN.types, "secret": "number"})), "in its columns"),
         (Code(Coding(replace(PLAN, formula="y ~ secret"), False, ("a",))), "in its formula"),
         (Code(Coding(replace(PLAN, family="logistic"), False, ("a",))), "in its family"),
         (Code(Coding(replace(PLAN, offset="x"), False, ("a",))), "in its offset"),
@@ -202,16 +200,16 @@ def test_what_is_not_in_the_approved_study_is_refused(
     assert what in reply.text
 
 
-@pytest.mark.parametrize("categories", [frozenset(), frozenset(["x"])])
+@pytest.mark.parametrize("categories", [(), ("x",)])
 def test_numbers_are_not_told_as_levels_of_a_category(
-    approved: tuple[Federation, Study], categories: frozenset[str]
+    approved: tuple[Federation, Study], categories: tuple[str, ...]
 ) -> None:
     federation, study = approved
-    types = {**PLAN.types, "x": "number" if categories else "text"}
-    request = ColumnRequest(types, categories, False)  # type: ignore[arg-type]  # Type
-    reply = federation.ask(Describe(request), study.hash)
+    types: dict[str, Type] = {**PLAN.types, "x": "number" if categories else "text"}
+    plan = replace(PLAN, types=types, categories=categories)
+    reply = federation.ask(survey(plan), study.hash)
     assert "column x is no category here: write C(x)" in reply.text
-    plan = replace(PLAN, types=types, levels={**PLAN.levels, "x": ["1.0"]})  # type: ignore[arg-type]
+    plan = replace(PLAN, types=types, levels={**PLAN.levels, "x": ["1.0"]})
     reply = federation.ask(Code(Coding(plan, False, ("a",))), study.hash)
     assert "column x is no category here" in reply.text
     assert federation.fit(study).converged  # what the study says is answered
@@ -219,10 +217,10 @@ def test_numbers_are_not_told_as_levels_of_a_category(
 
 def test_names_of_other_columns_never_leave(approved: tuple[Federation, Study]) -> None:
     federation, study = approved
-    reply = federation.ask(Columns(WANTED), study.hash)
+    reply = federation.ask(survey(), study.hash)
     assert reply.outcome == "answer", reply.text
     told = reply.value
-    assert list(told[0].columns) == ["y", "x", "ward"]
+    assert list(told[0].fits) == ["y", "x", "ward"]
 
 
 def test_what_was_prepared_for_one_study_answers_no_question_of_another(
@@ -278,8 +276,7 @@ def test_a_study_that_is_forged_or_changed_is_refused_in_one_line(folder: Path) 
     assert "not among the members" in refusal(federation, removed)
     assert "another key of this client" in refusal(federation, swapped)
     assert "protocol 4" in refusal(federation, replace(study, protocol=4))
-    summed = {name: most for name, most in study.questions.items() if name != "columns"}
-    assert "secure sums" in refusal(federation, replace(study, secure=True, questions=summed))
+    assert "secure sums" in refusal(federation, replace(study, secure=True))
     assert "unknown family" in refusal(federation, replace(study, family="cauchy"))
     assert "'.' in it" in refusal(federation, replace(study, formula="y ~ ."))
     fewer = replace(study, columns=dict(list(study.columns.items())[1:]))
@@ -354,7 +351,7 @@ def test_the_owner_sees_the_study_what_is_sent_and_the_end(
     assert set(kinds) == {"study", "answer", "end"}
     assert federation.seen[-1].text == "a table"
     answers = [event for event in federation.seen if event.kind == "answer"]
-    assert answers[0].text.startswith("columns, ")
+    assert answers[0].text.startswith("survey, ")
     assert all(event.study == study.hash for event in answers)
 
 
@@ -366,7 +363,7 @@ def test_a_study_that_was_approved_without_keys_is_not_answered_with_them(folder
     )
     propose = write_request(Request(Propose(study.canonical.decode(), Signature())))
     assert read_reply(unsigned.reply(propose), Decision, 0.0).value.state == "approved"
-    reply = federation.ask(Columns(WANTED), study.hash)
+    reply = federation.ask(survey(), study.hash)
     assert "the study is not signed" in reply.text
 
 
@@ -387,25 +384,25 @@ def test_a_damaged_decision_is_none_for_its_study_alone(
     federation, study = approved
     path = federation.studies().path(study.hash) / "decision.json"
     path.write_bytes(text.encode("latin-1"))
-    reply = federation.ask(Columns(WANTED), study.hash)
+    reply = federation.ask(survey(), study.hash)
     assert "has not approved" in reply.text
     assert str(federation.folder) not in reply.text
     other = federation.study(ridge=1.0)
     assert federation.propose(other).state == "approved"
-    assert federation.ask(Columns(WANTED), other.hash).outcome == "answer"
+    assert federation.ask(survey(), other.hash).outcome == "answer"
     # It may have been a no: even --approve always leaves it to a person.
     assert federation.propose(study).state == "pending"
     federation.words(study)
     assert federation.studies().pending() == [study.hash]
     federation.studies().decide(study.hash, "approved", "test")
-    assert federation.ask(Columns(WANTED), study.hash).outcome == "answer"
+    assert federation.ask(survey(), study.hash).outcome == "answer"
 
 
 def test_no_path_of_the_client_leaves_in_an_error(approved: tuple[Federation, Study]) -> None:
     federation, study = approved
     (federation.studies().path(study.hash) / "signature.json").write_text("[", encoding="utf-8")
     federation.start()
-    assert federation.ask(Columns(WANTED), study.hash).text == NOT_LOGGED
+    assert federation.ask(survey(), study.hash).text == NOT_LOGGED
     assert "signature.json: cannot be read" in federation.seen[-1].text
 
 
@@ -415,7 +412,7 @@ def test_names_of_other_columns_do_not_leave_in_an_error(folder: Path) -> None:
     federation.approve(study)
     types: dict[str, Type] = dict.fromkeys(["y", "x", "nowhere"], "number")
     questions: list[Question] = [
-        Describe(ColumnRequest(types, frozenset(), False)),
+        survey(Plan("y ~ x + nowhere", "poisson", {}, types)),
         Code(Coding(Plan("y ~ x + nowhere", "poisson", {}, types), False, ("a",))),
     ]
     for question in questions:
@@ -431,7 +428,7 @@ def test_the_same_question_counts_again_once_the_rows_have_changed(
         frame = table(0).head(rows).assign(secret=1.0)
         frame.to_csv(federation.folder / "a.csv", index=False)
         for _ in range(2):
-            assert federation.ask(Columns(WANTED), study.hash).value[0].description.rows == rows
+            assert federation.ask(survey(), study.hash).value[0].counts.rows == rows
             assert federation.seen[-1].asked == asked
 
 
@@ -443,17 +440,17 @@ def test_an_approval_ends_with_the_result_of_the_study(
     federation.propose(study)
     federation.studies().decide(study.hash, "approved", "test")
     assert federation.ask(Finish(False, ""), study.hash).value is True  # stopped, to be resumed
-    assert federation.ask(Columns(WANTED), study.hash).outcome == "answer"
+    assert federation.ask(survey(), study.hash).outcome == "answer"
     assert federation.ask(Finish(True, "a table"), study.hash).value is True
-    reply = federation.ask(Columns(WANTED), study.hash)
+    reply = federation.ask(survey(), study.hash)
     assert "has ended: propose the study again" in reply.text
     assert federation.studies().pending() == []
     assert federation.propose(study).state == "pending"
     federation.studies().decide(study.hash, "approved", "test")
-    assert federation.ask(Columns(WANTED), study.hash).outcome == "answer"
+    assert federation.ask(survey(), study.hash).outcome == "answer"
     assert federation.seen[-1].asked == 1  # what was asked before stays counted
     monkeypatch.setattr("fedsplit.sites.studies.store.APPROVED_DAYS", -1)
-    assert "has ended" in federation.ask(Columns(WANTED), study.hash).text
+    assert "has ended" in federation.ask(survey(), study.hash).text
     assert federation.propose(study).state == "pending"
 
 
@@ -502,15 +499,15 @@ def test_what_rules_say_of_a_study_is_said_when_it_is_proposed(folder: Path) -> 
     federation = Federation(folder, "always", rules=Rules(refuse=True, studies=1))
     refused = federation.study("y ~ x + I(x >= 1.9)")
     assert federation.propose(refused).state == "approved"
-    wanted = replace(WANTED, formula=refused.formula)
+    draft = replace(DRAFT, formula=refused.formula)
     coding = Coding(replace(PLAN, formula=refused.formula, levels={}, types=NUMBERS), False, ("a",))
     assert federation.ask(Code(coding), refused.hash).text == f"client a: {REFUSED}"
     first = federation.study(ridge=1.0)
     assert federation.propose(first).state == "approved"  # nothing was answered of the other one
-    assert federation.ask(Columns(WANTED), first.hash).outcome == "answer"
+    assert federation.ask(survey(), first.hash).outcome == "answer"
     assert "allows 1 study a day" in refusal(federation, federation.study(ridge=2.0))
     assert federation.propose(first).state == "approved"
-    assert "allows 1 study a day" in federation.ask(Columns(wanted), refused.hash).text
+    assert "allows 1 study a day" in federation.ask(survey(draft), refused.hash).text
 
 
 def test_pending_studies_are_described_one_after_the_other(

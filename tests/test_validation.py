@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -50,8 +49,12 @@ class Lying:
         self._time += seconds
 
 
-def of_description(**changes: Any) -> Callable[[Reply], Reply]:
-    return lambda reply: reply._replace(value=[replace(reply.value[0], **changes)])
+def of_survey(**changes: Any) -> Callable[[Reply], Reply]:
+    return lambda reply: reply._replace(value=[reply.value[0]._replace(**changes)])
+
+
+def of_counts(**changes: Any) -> Callable[[Reply], Reply]:
+    return lambda reply: of_survey(counts=reply.value[0].counts._replace(**changes))(reply)
 
 
 def of_moments(**changes: Any) -> Callable[[Reply], Reply]:
@@ -71,27 +74,25 @@ def unprepared(reply: Reply) -> Reply:
 
 
 LIES: list[tuple[str, Callable[[Reply], Reply], str]] = [
-    ("describe", of_description(missing={}), "a description of other columns"),
-    ("describe", of_description(levels={}), "levels of other columns"),
+    ("survey", of_counts(missing={}), "counts of other columns"),
+    ("survey", of_counts(types={"score": "number"}), "counts of other columns"),
+    ("survey", of_counts(levels={"hours": {}}), "levels of other columns"),
     (
-        "describe",
-        of_description(levels={"ward": {" a": 5}}),
+        "survey",
+        of_counts(levels={"ward": {" a": 5}}),
         "levels that are not of their column's type",
     ),
-    ("describe", of_description(orders={"age": True}), "levels of other columns"),
-    ("describe", of_description(kept=-1), "negative counts"),
+    ("survey", of_counts(orders={"age": True}), "levels of other columns"),
+    ("survey", of_counts(complete=-1), "negative counts"),
     (
-        "describe",
-        of_description(levels={"ward": {}}, orders={"ward": True}),
+        "survey",
+        of_counts(levels={"ward": {}}, orders={"ward": True}),
         "levels of another number of rows",
     ),
-    (
-        "describe",
-        of_description(missing={"score": -2, "age": 0, "ward": 0}),
-        "negative counts",
-    ),
-    ("describe", lambda reply: reply._replace(value=[]), "an answer of the wrong type"),
-    ("describe", unprepared, "it lost what it was prepared with"),
+    ("survey", of_counts(missing={"score": -2, "age": 0, "ward": 0}), "negative counts"),
+    ("survey", of_survey(names=("score", "age")), "types of columns that it has not"),
+    ("survey", lambda reply: reply._replace(value=[]), "an answer of the wrong type"),
+    ("survey", unprepared, "it lost what it was prepared with"),
     ("code", of_moments(mean=np.zeros(1)), "moments of the wrong shape"),
     ("code", of_moments(scatter=np.zeros((2, 3))), "moments of the wrong shape"),
     ("code", of_moments(n=-1000), "negative counts, or weights"),

@@ -4,13 +4,14 @@ A method, a proof, the loop of ``solve`` is a *dialogue*: a generator that yield
 what the clients answered, and returns its result. It opens no connection, reads no clock and counts
 nothing, so it is a function of the answers alone. Whatever is done about *asking* (who is asked,
 counting, seeds, participation, delays, a journal, removals) is therefore written once, in the
-driver (``loop.conversation``) or in the clients that it asks. Dialogues compose with
-``yield from``.
+driver (``loop.conversation``) or in the clients that it asks. Dialogues compose: one calls another
+with ``yield from``, and ``together`` runs several in step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from fedsplit.arrays import Mask
@@ -73,3 +74,43 @@ def converse(dialogue: Dialogue[R], answering: Answering) -> R:
     except StopIteration as end:
         result: R = end.value
         return result
+
+
+@dataclass(frozen=True)
+class Several:
+    """Several questions that are asked in one exchange, by name.
+
+    The answer is a mapping that has the answer to each of them by the same name.
+    """
+
+    questions: Mapping[str, Any]
+
+
+def together(dialogues: Mapping[str, Dialogue[Any]]) -> Dialogue[dict[str, Any]]:
+    """Run dialogues in step: each exchange carries the next question of every unfinished one.
+
+    Their results come by the names of the dialogues.
+    """
+    results: dict[str, Any] = {}
+    received: Mapping[str, Any] = dict.fromkeys(dialogues)  # None starts a dialogue
+    while received:
+        questions: dict[str, Any] = {}
+        for name, event in received.items():
+            try:
+                questions[name] = _advance(dialogues[name], event)
+            except StopIteration as end:
+                results[name] = end.value
+        received = {}
+        if questions:
+            try:
+                received = yield Several(questions)
+            except Interruption as interruption:  # each decides for itself what it loses
+                received = dict.fromkeys(questions, interruption)
+    return {name: results[name] for name in dialogues}
+
+
+def _advance(dialogue: Dialogue[Any], event: Any) -> Any:
+    """The next question of a dialogue after an answer, or after what comes in its place."""
+    if isinstance(event, Interruption):
+        return dialogue.throw(event)
+    return dialogue.send(event)

@@ -20,9 +20,9 @@ from fedsplit.clients.local_models import LocalModel
 from fedsplit.data.pooled.column_statistics import Histogram
 from fedsplit.regression.client.design import BINS, Scaling
 from fedsplit.regression.client.questions.along import Recede
-from fedsplit.regression.client.questions.columns import Measure
 from fedsplit.regression.client.questions.fitted import Fitted
 from fedsplit.regression.client.questions.moments import Code, Products
+from fedsplit.regression.client.questions.survey import Measure
 
 COUNTED = "refusals are counted"
 HISTOGRAMS = "eight histograms a column"

@@ -19,11 +19,10 @@ from attacks.server import (
 )
 from fedsplit.arrays import Array
 from fedsplit.clients.questions import Information
-from fedsplit.regression.client.description import ColumnRequest
 from fedsplit.regression.client.design import Recession, Scaling
 from fedsplit.regression.client.questions.coding import Frame, key_of
-from fedsplit.regression.client.questions.columns import Describe
 from fedsplit.regression.client.questions.moments import Code, Products, Settle
+from fedsplit.regression.client.questions.survey import Survey
 
 LEVERAGE = "leverage of all that was answered"
 PRODUCTS = "leverage of products of two columns"
@@ -130,10 +129,8 @@ def by_interval(server: Server) -> Guess:
 def by_levels(server: Server) -> Guess:
     """The ward of those without a bmi, from counts with and without that column."""
     counts = []
-    for names in (("ward", "age"), ("ward", "age", "bmi")):
-        types = {name: TYPES[name] for name in names}
-        request = ColumnRequest(types, frozenset(), False)
-        counts.append(server.ask(Describe(request)).levels["ward"])
+    for formula in ("age ~ ward", "age ~ ward + bmi"):
+        counts.append(server.ask(Survey(server.coding(formula))).counts.levels["ward"])
     found = counts[0]["north"] - counts[1]["north"]
     truth = int((server.frame["ward"].tail(server.few) == "north").sum())
     return Guess(found + 10, truth + 10)  # it may be zero

@@ -222,6 +222,10 @@ class Question(ABC):
         """The fields named in ``vectors``."""
         return [getattr(self, name) for name in self.vectors]
 
+    def singles(self) -> list[Question]:
+        """The questions that it consists of: rules about answers are written for single ones."""
+        return [self]
+
     @property
     def summable(self) -> bool:
         """Whether clients can answer by numbers that are added up, so that no single one is seen.

@@ -89,7 +89,7 @@ def check_secure(
     signer : Signer or None
     """
     from fedsplit.regression.fit import asked_formula
-    from fedsplit.regression.server.looking import declared
+    from fedsplit.regression.server.agreement import draft_of, with_declarations
     from fedsplit.remote.summed import FEWEST
 
     if signer is None:
@@ -97,7 +97,7 @@ def check_secure(
     if min(wanted, least or wanted) < FEWEST:
         raise InputError(f"--secure needs {FEWEST} clients at least, also with --min-clients")
     formula, excluded = asked_formula(options)
-    declared(formula, options.settings, excluded)
+    with_declarations(draft_of(formula, options.settings, excluded), options.settings)
 
 
 def check_private(options: FitOptions, wanted: int, least: int | None) -> None:

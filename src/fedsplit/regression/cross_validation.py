@@ -14,8 +14,8 @@ from fedsplit.clients.questions import Decrement, ProofScalars, Value
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.fit import make_task
 from fedsplit.regression.options import Settings
+from fedsplit.regression.server.agreement import Agreement
 from fedsplit.regression.server.federation import FederatedRows, rows_here
-from fedsplit.regression.server.handshake import Agreement
 from fedsplit.regression.server.pool import Pool
 
 

@@ -14,6 +14,7 @@ from fedsplit.data.formula.formula import Formula, quoted
 from fedsplit.data.sources.sources import sources
 from fedsplit.errors import InputError, NotConverged, listed
 from fedsplit.loop.trace import Row
+from fedsplit.regression.client.plan import columns_of
 from fedsplit.regression.engines import ENGINES
 from fedsplit.regression.fields import with_options
 from fedsplit.regression.options import FitOptions, Regression, Settings
@@ -27,11 +28,10 @@ from fedsplit.regression.result.parts import (
     PooledMoments,
     fingerprint_of,
 )
+from fedsplit.regression.server.agreement import Agreement, agree, declaration
 from fedsplit.regression.server.assessment import MOST_ROUNDING
-from fedsplit.regression.server.declaring import declare
 from fedsplit.regression.server.federation import release_rows
 from fedsplit.regression.server.firth import FirthEstimate
-from fedsplit.regression.server.handshake import Agreement, agree
 from fedsplit.regression.server.identifiability import Unbounded
 from fedsplit.regression.server.limit import not_estimable, separable, without_receding
 from fedsplit.regression.server.private import search_privately
@@ -100,9 +100,9 @@ def with_declaration(channel: Channel, options: R) -> R:
         patience = getattr(options, "patience", None) or Patience()
     members = Members(channel, patience)
     formula, excluded = asked_formula(options)
-    found = declare(members, formula, options.settings, excluded)
-    levels = {**found.levels, **options.declared_levels}
-    declared: dict[str, Any] = {"formula": found.formula, "target": None, "types": found.types}
+    plan = declaration(members, formula, options.settings, excluded)
+    levels = {**plan.levels, **options.declared_levels}
+    declared: dict[str, Any] = {"formula": plan.formula, "target": None, "types": plan.types}
     if isinstance(options, FitOptions):
         declared["elastic_net"] = None  # l1 and ridge say the same
     return replace(options, levels=levels, **declared)
@@ -181,8 +181,8 @@ def asked_formula(options: Regression) -> tuple[Formula, list[str]]:
     formula = Formula(text)
     if formula.open and options.columns:
         formula = formula.expanded(options.columns)
-    others = [options.group, options.weights, options.offset, options.exposure]
-    return formula, [name for name in others if name is not None]
+    extra = columns_of(options.weights, options.offset, options.exposure)
+    return formula, extra if options.group is None else [options.group, *extra]
 
 
 def make_task(agreement: Agreement, settings: Settings) -> Task:

@@ -26,7 +26,7 @@ from fedsplit.regression.options import PathOptions, Settings
 from fedsplit.regression.result.certificate import FitCertificate
 from fedsplit.regression.result.model import Model
 from fedsplit.regression.result.table import Summary, aligned, shortened
-from fedsplit.regression.server.handshake import Agreement
+from fedsplit.regression.server.agreement import Agreement
 from fedsplit.regression.server.search import Estimate
 from fedsplit.regression.server.task import Task
 from fedsplit.remote.channel import LocalChannel

@@ -59,10 +59,10 @@ class Request(NamedTuple):
 
     @property
     def parts(self) -> list[Question]:
-        """The questions that it brings."""
+        """The single questions that it brings."""
         if self.preparation is None:
-            return [self.question]
-        return [self.preparation, self.question]
+            return self.question.singles()
+        return [self.preparation, *self.question.singles()]
 
 
 Outcome = Literal["answer", "refused", "unprepared", "failed", "silent", "removed"]

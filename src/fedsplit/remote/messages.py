@@ -20,7 +20,7 @@ from fedsplit.remote import codec
 from fedsplit.remote.channel import SILENT, Outcome, Reply, Request, Step
 from fedsplit.version import __version__
 
-PROTOCOL = 6
+PROTOCOL = 7
 """The version of this protocol: it changes when a question, an answer or their meaning does."""
 
 MESSAGE_LIMIT = 2**31

@@ -17,8 +17,8 @@ from fedsplit.clients.questions import QUESTIONS
 from fedsplit.errors import InputError, RequestError, listed
 from fedsplit.regression.client.cache import CachedCohort
 from fedsplit.regression.client.questions import FIT_QUESTIONS
-from fedsplit.regression.client.questions.columns import Columns, Describe
 from fedsplit.regression.client.questions.noisy import NoisedSum, NoisySums
+from fedsplit.regression.client.questions.survey import Measure, Survey
 from fedsplit.remote.channel import Reply, Request, Unprepared
 from fedsplit.remote.messages import (
     PROTOCOL,
@@ -235,11 +235,7 @@ class Site:
 
     def _from_rows(self, request: Request, answer: Callable[[Request], Any]) -> Any:
         """An answer from the rows as they are now, or as they were when the fit began."""
-        match request.question:
-            case Columns() | Describe() | NoisySums(number=1):
-                begins = True
-            case _:
-                begins = False
+        begins = any(map(_begins_a_fit, request.parts))
         told = self._rows.follow(begins)
         if told:
             self._watch(Event("data", told))
@@ -325,7 +321,7 @@ class Site:
         """The answer to a question of a study, and nothing beside that."""
         columns = self._rows.source.columns(study.columns)
         absent = [name for name in study.columns if name not in columns]
-        if absent and not isinstance(request.question, Columns):
+        if absent and not all(map(_surveys_a_draft, request.parts)):
             # before anything else says it, with the names of the columns that there are
             raise RequestError(f"there is no column {listed(absent)} here")
         for each in request.parts:
@@ -363,3 +359,19 @@ class Site:
             **self._about_others(study),
         )
         return study_in_words(study, here)
+
+
+def _begins_a_fit(question: Question) -> bool:
+    """Whether a question may be the first of a fit, which is about the rows as they are then."""
+    match question:
+        case Survey() | NoisySums(number=1):
+            return True
+    return False
+
+
+def _surveys_a_draft(question: Question) -> bool:
+    """Whether a question is about columns that are still to be agreed on."""
+    match question:
+        case Survey(coding=coding) | Measure(coding=coding):
+            return coding.plan.draft
+    return False

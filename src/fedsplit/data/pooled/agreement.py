@@ -6,44 +6,11 @@ returns what was agreed at the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
-
 import numpy as np
 
-from fedsplit.arrays import Array
-from fedsplit.data.pooled.column_statistics import ColumnMoments, Statistic
-from fedsplit.data.pooled.function import State
+from fedsplit.data.pooled.column_statistics import ColumnMoments
 from fedsplit.data.pooled.knots import Spread, coarse_grid
 from fedsplit.dialogue import Dialogue
-
-Ask: TypeAlias = Callable[[Mapping[str, Statistic]], Mapping[str, Array]]
-"""Returns the statistics of all clients, by the same keys."""
-
-
-def agree_on_states(agreements: Mapping[str, Dialogue[State]], ask: Ask) -> dict[str, State]:
-    """Carry out agreements at the same time, with one question for the next statistics of all.
-
-    Raises
-    ------
-    ValueError
-        If one fails; the message begins with its key.
-    """
-    states: dict[str, State] = {}
-    totals: Mapping[str, Array | None] = dict.fromkeys(agreements)
-    while totals:
-        wanted: dict[str, Statistic] = {}
-        for key, total in totals.items():
-            try:
-                wanted[key] = agreements[key].send(total)
-            except StopIteration as end:
-                states[key] = end.value
-            except ValueError as error:
-                raise ValueError(f"{key}: {error}") from None
-        totals = {}
-        if wanted:
-            totals = ask(wanted)
-    return states
 
 
 def moments() -> Dialogue[tuple[float, float, float]]:

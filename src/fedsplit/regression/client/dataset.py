@@ -1,6 +1,6 @@
-"""A client's data: what it describes to the server, and the design that it makes of its rows.
+"""A client's data: what it answers before rows are coded, and the design that it makes of them.
 
-Before the rounds only ``Description`` and ``Moments`` leave a client: counts, level names, moments.
+Before the rounds only counts, names of levels, sums and ``Moments`` leave a client.
 """
 
 from __future__ import annotations
@@ -14,34 +14,30 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fedsplit.arrays import Array
 from fedsplit.data.categories import Level, counted_levels, level_codes
 from fedsplit.data.formula.formula import Formula
-from fedsplit.data.formula.model_frame import ModelFrame, Schema
+from fedsplit.data.formula.model_frame import ModelFrame
 from fedsplit.data.formula.pooled_functions import counted, extrapolated
 from fedsplit.data.look_alikes import check_looks
 from fedsplit.data.pooled.column_statistics import Statistic
 from fedsplit.data.sources.client_data import GroupSource, Source
-from fedsplit.data.tables import Table, is_missing, to_frame
+from fedsplit.data.tables import Table
 from fedsplit.data.types import declaration, level_form
 from fedsplit.errors import InputError, listed
-from fedsplit.regression.client.description import ColumnRequest, Description
 from fedsplit.regression.client.design import Design
 from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.guards import disclosure
 from fedsplit.regression.client.guards.answered import Answered, Asked, SinglesOut
-from fedsplit.regression.client.guards.blocks import (
-    Block,
-    of_description,
-)
+from fedsplit.regression.client.guards.blocks import Block, of_survey
 from fedsplit.regression.client.guards.matrices import Ledger
 from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.regression.client.introduction import Introduction, first_statistics
 from fedsplit.regression.client.measuring import Measured, measure
-from fedsplit.regression.client.observed import observed
-from fedsplit.regression.client.plan import Plan, read_columns
+from fedsplit.regression.client.plan import Plan, ReadRows
 from fedsplit.regression.client.privacy.bounded_rows import BoundedRows, bounded_rows
 from fedsplit.regression.client.privacy.privacy import Privacy
-from fedsplit.regression.client.schema import Wanted
+from fedsplit.regression.client.response import trials
+from fedsplit.regression.client.survey import RowCounts, SurveyAnswer, locally_typed
 from fedsplit.regression.families import FAMILIES
 
 
@@ -77,66 +73,61 @@ class Dataset:
         self.answered = Answered(self.name)
         self.histograms: Callable[[str], Ledger] = lambda column: Ledger()
         self.private: list[str] = []
-        # The complete rows of the last description, which is followed by a design of the same.
-        self._described: tuple[ColumnRequest, pd.DataFrame] | None = None
-        self._merged: Mapping[str, str] = {}
-        # What was asked for then, and told.
-        self._told: tuple[object, Description] | None = None
+        # The rows of the last survey, which is followed by a design of the same.
+        self._read: ReadRows | None = None
 
     @property
     def path(self) -> Path | None:
         """The file that the rows come from, if they come from one."""
         return self._source.path if isinstance(self._source, Table) else None
 
-    def introduce(self, wanted: Wanted, rules: Rules) -> Introduction:
-        """Tell what can be told before the server has decided anything.
+    def survey(self, plan: Plan, rules: Rules) -> SurveyAnswer:
+        """Answer what the columns of a plan hold, before or after types are agreed on.
 
-        What there is to complain of is left to the questions that follow: the server may have
-        something else to say first. Not so under rules that refuse: a part that is left out would
-        be a refusal that nobody counts.
+        What there is to complain of in columns of a draft is left to the next question: the
+        coordinator may have something else to say first. Not so under rules that refuse, where an
+        answer that is left out would be a refusal that nobody counts.
         """
-        names = self._source.names()
-        columns = self._source.columns(wanted.asked(names))
-        later: tuple[type[Exception], ...] = (InputError,)
-        if rules.refuse:
-            later = ()
-        description = measured = None
-        request = None
-        with suppress(InputError):  # this depends on what the columns are, which is told
-            request = wanted.request_of(self.name, columns)
-        if request is not None:
-            with suppress(*later):
-                description = self.describe(request, rules)
-        if request is None or description is None:
-            return Introduction(columns, tuple(names))
-        with suppress(*later):
-            measured = self._first_measures(wanted, request, rules)
-        return Introduction(columns, tuple(names), request, description, measured)
+        if not plan.draft:
+            return SurveyAnswer((), {}, self._count(plan, rules))
+        names, counts = self._source.names(), None
+        fits = self._source.columns(plan.needed)
+        with suppress(*_deferred(rules)):
+            typed = locally_typed(plan.expanded(names), fits)
+            if typed is not None:
+                counts = self._count(typed, rules)
+        return SurveyAnswer(tuple(names), fits, counts)
 
-    def _first_measures(
-        self, wanted: Wanted, request: ColumnRequest, rules: Rules
+    def measure(
+        self, plan: Plan, statistics: Mapping[str, Statistic], rules: Rules
     ) -> Measured | None:
-        """What functions such as ``poly`` ask for first, if that needs nothing of other clients."""
-        formula = Formula(wanted.formula)
-        used = {column for call in formula.pooled for column in call.columns}
-        if not formula.pooled or used & request.coded or not self._described:
-            return None
-        rows = ModelFrame(self._described[1], Schema({}, request.types))
-        statistics = first_statistics(formula)
-        asked = Asked(request=request, formula=wanted.formula, statistics=statistics)
-        return self._measured(formula, rows, statistics, rules, asked)
+        """Compute what functions such as ``poly`` need to know of the complete rows.
 
-    def _measured(
-        self,
-        formula: Formula,
-        rows: ModelFrame,
-        statistics: Mapping[str, Statistic],
-        rules: Rules,
-        asked: Asked,
-    ) -> Measured:
+        None for a draft whose functions have arguments that this client cannot read by itself: the
+        type of a category depends on all clients.
+        """
+        if not plan.draft:
+            return self._measured(plan, statistics, rules)
+        with suppress(*_deferred(rules)):
+            typed = locally_typed(
+                plan.expanded(self._source.names()), self._source.columns(plan.needed)
+            )
+            used = {column for call in plan.parsed.pooled for column in call.columns}
+            if typed is not None and not used & typed.categorical:
+                return self._measured(typed, statistics, rules)
+        return None
+
+    def _measured(self, plan: Plan, statistics: Mapping[str, Statistic], rules: Rules) -> Measured:
+        rows = plan.rows(self.complete(plan))
+        if rows.frame.empty:  # there is nothing that a rule could be about
+            nothing: Array = np.zeros(0)
+            parts = {text: each.part(nothing, rules.withheld) for text, each in statistics.items()}
+            return Measured(0, parts, ())
+        asked = Asked(plan, statistics=statistics)
         admit = partial(self._admit, rules, asked)
         now = self.answered.of_now(asked)
-        return measure(self.name, formula, rows, statistics, rules, admit, self.histograms, now)
+        ledgers = self.histograms
+        return measure(self.name, plan.parsed, rows, statistics, rules, admit, ledgers, now)
 
     def _admit(self, rules: Rules, asked: Asked, made: Callable[[], Block]) -> None:
         """Refuse columns that, with all that was answered before, single out rows."""
@@ -174,79 +165,46 @@ class Dataset:
             return places
         return self._ids[places]
 
-    def describe(self, request: ColumnRequest, rules: Rules) -> Description:
-        """Read some columns, and describe the rows that are complete in them.
-
-        The rows are not read again if the same has just been asked for.
-        """
-        # categories beyond those that are coded say nothing
-        asked = request.types, request.coded, request.others, rules
-        if self._described is not None and self._told is not None and self._told[0] == asked:
-            return self._told[1]
-        self._told = None
-        description = self._describe(request, rules)
-        self._told = asked, description
-        return description
-
-    def _describe(self, request: ColumnRequest, rules: Rules) -> Description:
-        rows, kept, missing, orders = self._read(request)
-        levels = self._levels(request, kept)
-        warnings = disclosure.in_columns(self.name, len(kept), levels, rules)
-        disclosure.refuse(warnings, rules)
-        made = partial(of_description, kept, request)
-        self._admit(rules, Asked(request=request), made)
-        warnings += self._notes()
-        return Description(rows, len(kept), missing, levels, orders, warnings)
-
-    def complete_in(self, request: ColumnRequest) -> pd.DataFrame:
-        """The rows that are complete in some columns; InputError if these cannot be described."""
-        _, kept, _, _ = self._read(request)
-        self._levels(request, kept)
-        return kept
-
-    def _read(
-        self, request: ColumnRequest
-    ) -> tuple[int, pd.DataFrame, dict[str, int], dict[str, bool]]:
-        """How many rows there are, those that are complete, and of each column its gaps and order.
-
-        The complete ones are kept for a design of the same columns.
-        """
-        where = f"client {self.name}"
-        found, orders, self._merged = read_columns(
-            self._source, request.types, request.as_levels, where
-        )
-        absent = {column: is_missing(values) for column, values in found.items()}
-        kept = frame = to_frame(found)
-        incomplete = np.any([*absent.values(), np.zeros(len(frame), dtype=bool)], axis=0)
-        if incomplete.any():
-            kept = frame[~incomplete]
-        self._described = request, kept
-        missing = {column: int(np.sum(each)) for column, each in absent.items()}
-        meant = {column: each for column, each in orders.items() if column in request.coded}
-        return len(frame), kept, missing, meant
-
-    def _levels(self, request: ColumnRequest, rows: pd.DataFrame) -> dict[str, dict[Level, int]]:
-        """How many rows have each level of each category."""
+    def _count(self, plan: Plan, rules: Rules) -> RowCounts:
+        """Read the columns of a plan, and count the rows that are complete in them."""
+        read = self._rows_of(plan)
         levels = {}
-        for column in request.types:
-            if column in request.coded:
-                levels[column] = counted_levels(rows[column].array)
-                if column not in request.categories:
+        for column in plan.types:
+            if column in plan.categorical:
+                levels[column] = counted_levels(read.frame[column].array)
+                if column not in plan.categories:
                     check_looks(f"client {self.name}", column, levels[column])
                 disclosure.check_levels(self.name, column, levels[column])
-        return levels
+        complete = len(read.frame)
+        warnings = disclosure.in_columns(self.name, complete, levels, rules)
+        disclosure.refuse(warnings, rules)
+        self._admit(rules, Asked(plan, survey=True), partial(of_survey, read.frame, plan))
+        warnings += self._notes(read.merged)
+        orders = {column: each for column, each in read.orders.items() if column in levels}
+        return RowCounts(plan.types, read.rows, complete, read.missing, levels, orders, warnings)
 
-    def _notes(self) -> list[Finding]:
+    def complete(self, plan: Plan) -> pd.DataFrame:
+        """The rows that lack no value in the columns of a plan."""
+        return self._rows_of(plan).frame
+
+    def _rows_of(self, plan: Plan) -> ReadRows:
+        """The rows by a plan, which are not read again if the last question was about the same."""
+        if self._read is None or self._read.key != plan.rows_key:
+            self._read = None
+            self._read = plan.rows_of(self._source, f"client {self.name}")
+        return self._read
+
+    def _notes(self, merged: Mapping[str, str]) -> list[Finding]:
         """What is to be known of how the rows are read."""
-        merged = [
+        notes = [
             f"codes such as {code} in column {column} are read as numbers, so that {code} and "
             f"{level_form(code, 'number')} are one level: give {declaration(column, 'text')} to "
             "keep them apart"
-            for column, code in self._merged.items()
+            for column, code in merged.items()
         ]
         return [
             Finding(self.name, f"client {self.name}: {note}", f"clients: {note}", self.name)
-            for note in [*self._source.notes(), *merged]
+            for note in [*self._source.notes(), *notes]
         ]
 
     def code(self, plan: Plan, rules: Rules) -> tuple[Design, Sequence[Finding]]:
@@ -262,14 +220,14 @@ class Dataset:
         """
         where = f"client {self.name}"
         family = FAMILIES[plan.family]
-        formula = Formula(plan.formula)
+        formula = plan.parsed
         frame = self.complete(plan)
-        self._described = None  # not to be held in memory beside the design
+        self._read = None  # not to be held in memory beside the design
         valued = plan.has_values(frame)
         if not valued.all():
             frame = frame[valued]
         names, A, o = plan.design(frame, where)
-        b, w, at, groups = observed(self.name, plan, formula, frame)
+        b, w, at, groups = trials(plan, frame, where)
         index = self.numbers(frame.index.to_numpy(dtype=np.intp))
         if len(b) == 0:
             raise InputError(f"{where}: no row has a weight above zero: leave it out")
@@ -294,7 +252,7 @@ class Dataset:
         self, plan: Plan, rows: Design, frame: pd.DataFrame, rules: Rules
     ) -> list[Finding]:
         """What the moments of a design could disclose; an error instead if the rules say so."""
-        formula = Formula(plan.formula)
+        formula = plan.parsed
         levels = dict(plan.levels)
         condition: str | None = formula.target
         if plan.classes:
@@ -340,26 +298,10 @@ class Dataset:
 
     def release(self) -> None:
         """Let go of rows that were read: only the way to them is kept."""
-        self._described = None
+        self._read = None
         match self._source:
             case GroupSource(shared=shared):
                 shared.kept = None
-
-    def measure(self, plan: Plan, statistics: Mapping[str, Statistic], rules: Rules) -> Measured:
-        """Compute what functions such as ``poly`` need to know of the complete rows."""
-        rows = plan.rows(self.complete(plan))
-        asked = Asked(plan=plan, statistics=statistics)
-        return self._measured(Formula(plan.formula), rows, statistics, rules, asked)
-
-    def complete(self, plan: Plan) -> pd.DataFrame:
-        """The complete rows: those that were just described, or read again."""
-        if self._described is not None:
-            request, kept = self._described
-            if (request.types, request.coded) == (plan.types, plan.coded):
-                return kept
-        columns = list(dict.fromkeys([*plan.columns, *plan.others]))
-        frame = plan.read(self._source, columns, f"client {self.name}")
-        return frame[~frame.isna().any(axis=1)]
 
     def _used_levels(
         self, categories: Mapping[str, Sequence[Level]], frame: pd.DataFrame
@@ -377,3 +319,8 @@ class Dataset:
             found[column] = {level: int(count) for level, count in pairs if count}
             disclosure.check_levels(self.name, column, found[column])
         return found
+
+
+def _deferred(rules: Rules) -> tuple[type[Exception], ...]:
+    """The errors in columns of a draft that are left to the next question."""
+    return () if rules.refuse else (InputError,)

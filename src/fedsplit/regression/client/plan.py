@@ -1,54 +1,69 @@
-"""How every client makes a design of its rows."""
+"""A plan says how every client makes numbers of its rows.
+
+A plan is a value: it travels, it has a hash, and two clients with the same plan compute the same
+columns. It grows by ``dataclasses.replace``, from the draft that a user wrote to the plan on whose
+types, levels and states all clients agreed. There is no other record of how rows become numbers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
-from typing import Any, NamedTuple
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
 
 from fedsplit.arrays import Array, Mask
-from fedsplit.data.categories import Level, in_levels, merged_codes, readable
+from fedsplit.data.categories import Level
 from fedsplit.data.formula.design_columns import DesignColumns
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.formula.model_frame import ModelFrame, Schema
 from fedsplit.data.formula.pooled_functions import outside
 from fedsplit.data.pooled.function import State
 from fedsplit.data.sources.client_data import Source
-from fedsplit.data.tables import Values, to_frame
-from fedsplit.data.texts import as_text
+from fedsplit.data.tables import is_missing, to_frame
 from fedsplit.data.types import Type
 from fedsplit.errors import InputError, RowError, listed
+from fedsplit.regression.client.reading import read_columns, read_leniently
 from fedsplit.regression.families import FAMILIES
+from fedsplit.remote import codec
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How every client makes a design of its rows: plain values, to be sent and stored.
+class BasicPlan:
+    """A plan of columns that the clients' tables have.
 
     Attributes
     ----------
     formula, family : str
-    levels : mapping
-        Of each category, over all clients.
+    levels : mapping of str to sequence
+        The levels of each category over all clients, the reference first; in a draft those that
+        are declared.
     types : mapping of str to Type
-        What each column is read as.
+        What each column is read as; in a draft those that are declared.
     classes : sequence
-        Of a target column that is a class.
+        The classes of a target column, the reference first; empty if it holds numbers.
     weights, offset, exposure : str or None
-        Columns.
+        Columns, or expressions over columns.
     state : mapping of str to State
         What functions such as ``poly(x, 2)`` know of the rows of all clients, by their text.
     others : sequence of str
         Columns that only decide which rows are complete.
+    categories : sequence of str
+        Columns that the formula, the family, the user or a file declares to be categories. A column
+        of text is one without being declared.
+    draft : bool
+        Whether types and levels are still to be agreed on: those that it has are declared.
+    excluded : sequence of str
+        Columns that ``.`` in the formula of a draft does not stand for.
     """
 
     formula: str
     family: str
-    levels: Mapping[str, Sequence[Level]]
+    levels: Mapping[str, Sequence[Level]] = field(default_factory=dict)
     types: Mapping[str, Type] = field(default_factory=dict)
     classes: Sequence[Level] = ()
     weights: str | None = None
@@ -56,10 +71,18 @@ class Plan:
     exposure: str | None = None
     state: Mapping[str, State] = field(default_factory=dict)
     others: Sequence[str] = ()
+    categories: Sequence[str] = ()
+    draft: bool = False
+    excluded: Sequence[str] = ()
 
     def __getstate__(self) -> dict[str, object]:
         """The fields alone: what is compiled from them is compiled again."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    @cached_property
+    def parsed(self) -> Formula:
+        """The formula, read."""
+        return Formula(self.formula)
 
     @cached_property
     def schema(self) -> Schema:
@@ -68,39 +91,17 @@ class Plan:
 
     @property
     def width(self) -> int:
-        """How many columns a design has."""
+        """The number of columns of a design."""
         return len(self.names)
 
     @property
     def names(self) -> list[str]:
-        """Of the columns of a design."""
+        """The names of the columns of a design."""
         return self._design_columns.names
 
     @cached_property
     def _design_columns(self) -> DesignColumns:
-        return Formula(self.formula).compile(self.schema)
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Plan:
-        """A plan from its fields as JSON has them; before there were types, levels had them."""
-        plan = cls(**record)
-        if plan.types:
-            return plan
-        found: dict[str, Sequence[Any]] = dict(plan.levels)
-        if plan.classes:
-            found[str(Formula(plan.formula).target_column)] = plan.classes
-        types: dict[str, Type] = dict.fromkeys(plan.columns, "number")
-        for column, values in found.items():
-            if any(isinstance(value, str) for value in values):
-                types[column] = "text"
-            elif all(isinstance(value, bool) for value in values):
-                types[column] = "boolean"
-        return replace(
-            plan,
-            types=types,
-            levels={name: [as_text(value) for value in own] for name, own in plan.levels.items()},
-            classes=[as_text(value) for value in plan.classes],
-        )
+        return self.parsed.compile(self.schema)
 
     @property
     def shares(self) -> bool:
@@ -108,51 +109,67 @@ class Plan:
 
         It is a column of two classes that are not named, or an expression such as ``died / n``.
         """
-        formula = Formula(self.formula)
+        formula = self.parsed
         if not FAMILIES[self.family].binary or self.classes or formula.grouped is not None:
             return False
         return formula.target_column is not None or self.weights in formula.target_columns
 
     @property
-    def columns(self) -> Sequence[str]:
-        """The columns that a design is made from."""
-        extra = [name for name in (self.weights, self.offset, self.exposure) if name is not None]
-        return list(dict.fromkeys([*Formula(self.formula).columns, *extra]))
+    def extra(self) -> list[str]:
+        """The weights, offset and exposure that there are."""
+        named = (self.weights, self.offset, self.exposure)
+        return [text for text in named if text is not None]
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """The columns of a table that a design is made from."""
+        return list(dict.fromkeys([*self.parsed.columns, *columns_of(*self.extra)]))
 
     @property
-    def coded(self) -> set[str]:
-        """The columns that are categories."""
+    def needed(self) -> list[str] | None:
+        """The columns in which a row must have a value; None for all, if there is a ``.``."""
+        return None if self.parsed.open else [*self.columns, *self.others]
+
+    @cached_property
+    def categorical(self) -> set[str]:
+        """The columns that have levels."""
+        text = {column for column, kind in self.types.items() if kind == "text"}
+        found = {*self.levels, *self.categories, *(text - set(self.others))}
         if self.classes:
-            return {*self.levels, str(Formula(self.formula).target_column)}
-        return set(self.levels)
+            found.add(str(self.parsed.target_column))
+        return found
+
+    def expanded(self, present: Iterable[str]) -> Self:
+        """The plan with the columns that ``.`` stands for, among those that are present."""
+        if not self.parsed.open:
+            return self
+        columns = (name for name in present if name not in self.excluded)
+        return replace(self, formula=self.parsed.expanded(columns).text)
 
     def read(self, source: Source, columns: Sequence[str], where: str) -> pd.DataFrame:
         """Some columns of a source, (n, len(columns)), as all clients read them."""
-        types, coded = self._types(columns, where)
-        return to_frame(read_columns(source, types, coded, where).values)
+        types = self._types(columns, where)
+        return to_frame(read_columns(source, types, self._with_levels(types), where).values)
 
     def read_leniently(self, source: Source, columns: Sequence[str], where: str) -> pd.DataFrame:
-        """The same, but values that cannot be read as what they should be are missing."""
-        types, coded = self._types(columns, where)
-        try:
-            return to_frame(read_columns(source, types, coded, where).values)
-        except InputError:  # also of a file that cannot be read at all, which then fails again
-            texts = source.take(dict.fromkeys(types, "text"))
-            return to_frame(readable(texts, types, coded))
+        """Some columns of a source, in which values of another type than theirs are missing."""
+        types = self._types(columns, where)
+        return to_frame(read_leniently(source, types, self._with_levels(types), where))
 
-    def _types(self, columns: Sequence[str], where: str) -> tuple[dict[str, Type], set[str]]:
-        """What some columns are read as, and which of them are categories."""
+    def _types(self, columns: Sequence[str], where: str) -> dict[str, Type]:
         unknown = [column for column in columns if column not in self.types]
         if unknown:
             raise InputError(f"{where}: the plan does not say what {listed(unknown)} holds")
-        types = {column: self.types[column] for column in columns}
-        text = {column for column in self.others if types.get(column) == "text"}
-        return types, self.coded | text
+        return {column: self.types[column] for column in columns}
+
+    def _with_levels(self, types: Mapping[str, Type]) -> set[str]:
+        """The columns that are read as categories, whether or not their levels are disclosed."""
+        return self.categorical | {name for name in self.others if types.get(name) == "text"}
 
     @property
     def agreed(self) -> dict[str, str]:
-        """The knots and breaks that nobody wrote, as R would be told, by the text of a function."""
-        calls = {call.text: call for call in Formula(self.formula).pooled}
+        """The knots and breaks that nobody wrote, as arguments in R, by the text of a function."""
+        calls = {call.text: call for call in self.parsed.pooled}
         reports = {text: calls[text].function.report(state) for text, state in self.state.items()}
         return {text: report for text, report in reports.items() if report}
 
@@ -162,7 +179,14 @@ class Plan:
 
     def has_values(self, frame: pd.DataFrame) -> Mask:
         """Which of complete rows, (n,), have a value in every function: ``cut`` may lack one."""
-        return ~outside(Formula(self.formula).pooled, self.rows(frame))
+        return ~outside(self.parsed.pooled, self.rows(frame))
+
+    def numbers(self, text: str, frame: pd.DataFrame) -> Array:
+        """A column of complete rows, or an expression over columns, as numbers, (n,)."""
+        if text in frame:
+            values: Array = frame[text].to_numpy(dtype=np.float64)
+            return values
+        return as_formula(text).response(frame, self.schema)
 
     def design(self, frame: pd.DataFrame, where: str) -> tuple[list[str], Array, Array]:
         """The covariates as numbers.
@@ -182,79 +206,164 @@ class Plan:
         o : (n,) array
             Offsets.
         """
-        rows = self.rows(frame)
         try:
-            A, o = Formula(self.formula).evaluate(self._design_columns, rows.frame)
+            A, o = self.parsed.evaluate(self._design_columns, frame)
+            if self.offset is not None:
+                o += self.numbers(self.offset, frame)
+            if self.exposure is not None:
+                exposure = self.numbers(self.exposure, frame)
         except RowError as error:
             raise RowError(f"{where}: {error}", f"{where}: {error.public}") from None
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
-        names = self._design_columns.names
-        if self.offset is not None:
-            o += frame[self.offset].to_numpy(dtype=np.float64)
         if self.exposure is not None:
-            exposure = frame[self.exposure].to_numpy(dtype=np.float64)
-            check_rows(
-                exposure > 0, frame, exposure, where, self.exposure, "an exposure is above zero"
-            )
+            why = "an exposure is above zero"
+            check_rows(exposure > 0, frame, exposure, where, self.exposure, why)
             o += np.log(exposure)
         check_rows(np.isfinite(o), frame, o, where, "the offset", "it must be finite")
         finite = np.isfinite(A)
         if not finite.all():
-            for i, name in enumerate(names):
+            for i, name in enumerate(self.names):
                 check_rows(finite[:, i], frame, A[:, i], where, name, "it must be finite")
-        return names, A, o
+        return self.names, A, o
 
 
-class ReadColumns(NamedTuple):
-    """Columns as all clients read them.
+@dataclass(frozen=True)
+class DerivedColumn:
+    """A column that no table has: the mean that a fitted model predicts for each row.
+
+    Any client computes it from the plan and the coefficients, so that no value of it ever travels.
 
     Attributes
     ----------
-    values : dict of str to Values
-        Numbers as float64, categories as categoricals of levels.
-    orders : dict of str to bool
-        As in ``Description``.
-    merged : dict of str to str
-        By category, a code such as 01 that was read as the number 1.
+    plan : BasicPlan
+        The plan of the fitted model.
+    coefficients : sequence of float
+        Those of the columns of its design.
     """
 
-    values: dict[str, Values]
+    plan: BasicPlan
+    coefficients: Sequence[float]
+
+    def __post_init__(self) -> None:
+        if self.plan.draft or len(self.coefficients) != self.plan.width:
+            raise InputError("a derived column needs a plan, and a coefficient for each column")
+        if FAMILIES[self.plan.family].has_reference:
+            raise InputError(f"a derived column is one mean a row, {self.plan.family} has several")
+
+    def values(self, source: Source, where: str) -> Array:
+        """The predicted means, (n,); NaN for a row that lacks a covariate."""
+        plan, formula = self.plan, self.plan.parsed
+        columns = [name for name in plan.columns if name not in formula.target_columns]
+        frame = plan.read(source, columns, where)
+        complete = ~frame.isna().any(axis=1).to_numpy()
+        complete[complete] = plan.has_values(frame[complete])
+        _, A, o = plan.design(frame[complete], where)
+        means = FAMILIES[plan.family].link.mean(A @ np.array(self.coefficients) + o)
+        values: Array = np.full(len(frame), np.nan)
+        values[complete] = means
+        return values
+
+
+@dataclass(frozen=True)
+class Plan(BasicPlan):
+    """A plan whose weights, offset, exposure and terms may name derived columns.
+
+    Attributes
+    ----------
+    derived : mapping of str to DerivedColumn
+        Columns beside those of the tables. Their own plans have none, so that the type of a message
+        is not recursive.
+    """
+
+    derived: Mapping[str, DerivedColumn] = field(default_factory=dict)
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Plan:
+        """A plan from its fields as JSON has them."""
+        derived = {
+            name: DerivedColumn(BasicPlan(**each["plan"]), each["coefficients"])
+            for name, each in record["derived"].items()
+        }
+        return cls(**{**record, "derived": derived})
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """The columns of a table that a design is made from; derived ones are computed."""
+        return [name for name in super().columns if name not in self.derived]
+
+    @cached_property
+    def rows_key(self) -> str:
+        """The hash by which a client recognises rows that it has read: that of all they depend on.
+
+        Levels and states are no part of it, so that rows that were read for a survey of a draft
+        serve for the plan that is agreed on.
+        """
+        types = dict(sorted(self.types.items()))
+        content = types, self.categorical, set(self.others), dict(self.derived)
+        return hashlib.sha256(codec.encode(content)).hexdigest()
+
+    def rows_of(self, source: Source, where: str) -> ReadRows:
+        """Read the columns of the plan, and compute those that are derived."""
+        types = self._types([*self.columns, *self.others], where)
+        values, orders, merged = read_columns(source, types, self._with_levels(types), where)
+        for name, column in self.derived.items():
+            values[name] = column.values(source, where)
+        absent = {column: is_missing(own) for column, own in values.items()}
+        frame = to_frame(values)
+        rows = len(frame)
+        incomplete = np.any([*absent.values(), np.zeros(rows, dtype=bool)], axis=0)
+        if incomplete.any():
+            frame = frame[~incomplete]
+        missing = {column: int(np.sum(absent[column])) for column in types}
+        return ReadRows(self.rows_key, rows, frame, missing, orders, merged)
+
+
+class ReadRows(NamedTuple):
+    """A client's rows by a plan.
+
+    Attributes
+    ----------
+    key : str
+        The hash of what they depend on, as in ``Plan.rows_key``.
+    rows : int
+        The number of all rows.
+    frame : (n, c) DataFrame
+        Those that lack no value, with their places in the source as the index.
+    missing : dict of str to int
+        The number of missing values of each column.
+    orders, merged : dict
+        As in ``ReadColumns``.
+    """
+
+    key: str
+    rows: int
+    frame: pd.DataFrame
+    missing: dict[str, int]
     orders: dict[str, bool]
     merged: dict[str, str]
 
 
-def read_columns(
-    source: Source, types: Mapping[str, Type], coded: Collection[str], where: str
-) -> ReadColumns:
-    """Read columns as all clients do.
+@lru_cache(maxsize=64)
+def as_formula(expression: str) -> Formula:
+    """The formula whose target is an expression: one reader serves both."""
+    return Formula(f"I({expression}) ~ 1")
 
-    Parameters
-    ----------
-    source : Source
-    types : mapping of str to Type
-        Of each column.
-    coded : collection of str
-        Those that are categories.
-    where : str
-        Whose rows they are, for messages.
+
+def columns_of(*texts: str | None) -> list[str]:
+    """The columns of weights, offset and exposure: expressions, or names of columns.
+
+    A text that is no expression over columns, such as ``person years``, is a name. A name that
+    could be an expression, such as ``a-b``, is quoted by backticks as in a formula.
     """
-    # Levels are made of text: as float64, whole numbers beyond 2**53 would merge.
-    wanted: dict[str, Type] = {
-        column: "text" if column in coded else kind for column, kind in types.items()
-    }
-    found = source.take(wanted)
-    orders = {}
-    merged = {}
-    for column, values in list(found.items()):
-        if column not in coded:
-            continue
-        if isinstance(values, pd.Categorical):
-            orders[column] = bool(values.ordered)
-        if code := merged_codes(values, types[column]):
-            merged[column] = code
-        found[column] = in_levels(where, column, values, types[column])
-    return ReadColumns(found, orders, merged)
+    columns = []
+    for text in texts:
+        if text is not None:
+            try:
+                columns += as_formula(text).columns or [text]
+            except InputError:
+                columns.append(text)
+    return columns
 
 
 def check_rows(

@@ -20,6 +20,7 @@ from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.questions.coding import Coding, key_of
 from fedsplit.regression.client.questions.fit_question import FitQuestion
 from fedsplit.regression.client.questions.moments import Settle
+from fedsplit.regression.client.questions.survey import Joint
 from fedsplit.remote.channel import Request, Unprepared
 from fedsplit.remote.summed import FEWEST
 from fedsplit.sums import Summands
@@ -111,7 +112,7 @@ class SumsOfCohort:
             last = request.key, LastModels.of(value.parts)
             self.memory = self.memory._replace(last=last)
         if isinstance(question, FitQuestion):
-            self._warn(value)
+            self._warn(question.entries(value))
         with np.errstate(**QUIET):
             return [self._encoded(each) for each in question.summands(value)]
 
@@ -164,6 +165,9 @@ class SumsOfCohort:
 
     def _recoded(self, question: Any) -> Question:
         """The question with the names of the cohort's own clients."""
+        if isinstance(question, Joint):
+            parts = question.questions.items()
+            return Joint({name: self._recoded(each) for name, each in parts})  # type: ignore[misc]  # of the same kinds
         coding = getattr(question, "coding", None)
         if coding is None:
             found: Question = question

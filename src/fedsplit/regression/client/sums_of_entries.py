@@ -12,9 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fedsplit.arrays import Array, packed, unpacked
-from fedsplit.data.categories import Level
 from fedsplit.data.pooled.column_statistics import Statistic
-from fedsplit.regression.client.description import ColumnRequest, Description
 from fedsplit.regression.client.design import BINS, Calibration, Moments
 from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.measuring import Measured
@@ -30,36 +28,6 @@ from fedsplit.sums import (
 EXPOSED = 80.0
 """The logarithm of an exposure is at most this, and at least its negative in a sum: it is a start
 only."""
-
-
-def add_description(
-    to: Summands,
-    request: ColumnRequest,
-    levels: Mapping[str, Sequence[Level]],
-    entry: Description,
-) -> None:
-    """Counts, and those of the declared levels."""
-    to.add([entry.rows, entry.kept, *(entry.missing[column] for column in request.types)])
-    for column in coded(request):
-        to.add([entry.levels[column].get(level, 0) for level in levels[column]])
-    add_warnings(to, entry.warnings)
-
-
-def read_description(
-    total: Total, request: ColumnRequest, levels: Mapping[str, Sequence[Level]]
-) -> Description:
-    """The description of the rows of all clients."""
-    rows, kept = total.count(), total.count()
-    missing = {column: total.count() for column in request.types}
-    counts = {
-        column: {level: total.count() for level in levels[column]} for column in coded(request)
-    }
-    return Description(rows, kept, missing, counts, {}, read_warnings(total))
-
-
-def coded(request: ColumnRequest) -> list[str]:
-    """The columns whose levels are wanted, in an order that all clients have."""
-    return [column for column in request.types if column in request.coded]
 
 
 def add_measured(to: Summands, statistics: Mapping[str, Statistic], entry: Measured) -> None:

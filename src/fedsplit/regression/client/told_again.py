@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fedsplit.data.formula.formula import Formula
-from fedsplit.data.formula.model_frame import ModelFrame, Schema
+from fedsplit.data.formula.model_frame import ModelFrame
 from fedsplit.data.pooled.column_statistics import Statistic
 from fedsplit.regression.client.dataset import Dataset
-from fedsplit.regression.client.description import ColumnRequest
 from fedsplit.regression.client.guards.answered import Asked
 from fedsplit.regression.client.guards.blocks import (
     Block,
     of_calibration,
     of_combinations,
-    of_description,
     of_design,
+    of_survey,
 )
 from fedsplit.regression.client.guards.rules import WARN, Rules
 from fedsplit.regression.client.measuring import arguments, of_measures
@@ -24,24 +23,15 @@ from fedsplit.regression.client.plan import Plan
 
 def told_again(dataset: Dataset, asked: Asked, rules: Rules) -> Block:
     """The columns of something that was asked for before, of the rows of a dataset."""
-    if asked.plan is None:
-        assert asked.request is not None
-        block = _of_columns(dataset, asked, asked.request, rules)
+    plan = asked.plan
+    if asked.survey:
+        block = of_survey(dataset.complete(plan), plan)
     elif asked.statistics is not None:
-        formula = Formula(asked.plan.formula)
-        rows = asked.plan.rows(dataset.complete(asked.plan))
-        block = _of_statistics(dataset, formula, rows, asked.statistics, rules)
+        rows = plan.rows(dataset.complete(plan))
+        block = _of_statistics(dataset, Formula(plan.formula), rows, asked.statistics, rules)
     else:
-        return _of_rows(dataset, asked, asked.plan, rules)
+        return _of_rows(dataset, asked, plan, rules)
     return block._replace(rows=dataset.numbers(block.rows))
-
-
-def _of_columns(dataset: Dataset, asked: Asked, request: ColumnRequest, rules: Rules) -> Block:
-    kept = dataset.complete_in(request)
-    if asked.statistics is None:
-        return of_description(kept, request)
-    rows = ModelFrame(kept, Schema({}, request.types))
-    return _of_statistics(dataset, Formula(asked.formula), rows, asked.statistics, rules)
 
 
 def _of_statistics(

@@ -12,7 +12,7 @@ from fedsplit.clients.trials import Trials
 from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import RequestError
 from fedsplit.regression.client.design import Design, Moments, Recession, Scaling
-from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.plan import BasicPlan
 from fedsplit.regression.client.questions.coding import Coding, Frame
 from fedsplit.regression.families import FAMILIES
 
@@ -33,8 +33,9 @@ UNFIT = "the server sent coordinates that do not fit the columns here"
 
 def check_coding(coding: Coding) -> None:
     """Refuse a plan that contradicts itself, and directions of other columns."""
-    _check_plan(coding.plan)
-    _check_state(coding.plan)
+    for plan in (coding.plan, *(column.plan for column in coding.plan.derived.values())):
+        _check_plan(plan)
+        _check_state(plan)
     if coding.recessions:
         p = coding.plan.width
         if len(coding.recessions) > p:
@@ -43,10 +44,13 @@ def check_coding(coding: Coding) -> None:
             _check_recession(recession, p)
 
 
-def _check_plan(plan: Plan) -> None:
+def _check_plan(plan: BasicPlan) -> None:
     if plan.family not in FAMILIES:
         raise RequestError(f"the server sent the unknown family {plan.family[:40]!r}")
-    if not set(plan.levels) <= set(plan.columns):
+    known = set(plan.columns)
+    if plan.parsed.open:  # of which the columns are not known yet
+        known |= set(plan.types)
+    if not {*plan.levels, *plan.categories} <= known:
         raise RequestError("the server sent levels of columns that are not used")
     if plan.classes and Formula(plan.formula).target_column is None:
         raise RequestError("the server sent classes of a target that is not a column")
@@ -55,7 +59,7 @@ def _check_plan(plan: Plan) -> None:
             raise RequestError(f"column {column} holds text: weights and offsets are numbers")
 
 
-def _check_state(plan: Plan) -> None:
+def _check_state(plan: BasicPlan) -> None:
     """Refuse the state of other functions, and one that no function has."""
     calls = {call.text for call in Formula(plan.formula).pooled}
     for text, state in plan.state.items():

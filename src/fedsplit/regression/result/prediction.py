@@ -18,7 +18,7 @@ from fedsplit.data.sources.sources import sources
 from fedsplit.data.types import as_value
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.design import Recession
-from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.plan import Plan, columns_of
 from fedsplit.regression.families.family import Family
 
 Kind: TypeAlias = Literal["mean", "link", "class"]
@@ -69,7 +69,7 @@ def _covariates(plan: Plan, source: Source) -> pd.DataFrame:
     """The columns that predictions need."""
     formula = Formula(plan.formula)
     columns = [column for column in formula.columns if column not in formula.target_columns]
-    columns += [column for column in (plan.offset, plan.exposure) if column is not None]
+    columns += columns_of(plan.offset, plan.exposure)
     if columns:
         return plan.read(source, columns, source.name)
     # Without covariates any column does: it says how many rows there are.

@@ -12,30 +12,58 @@ import numpy as np
 from fedsplit.arrays import Array
 from fedsplit.clients.effects import Kind
 from fedsplit.clients.oracle import Removed
-from fedsplit.data.pooled.column_statistics import Statistic
+from fedsplit.dialogue import Several
 from fedsplit.fixed_point import LIMBS
 from fedsplit.loop.trace import Row
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import Design, Moments, Recession, Scaling
-from fedsplit.regression.client.measuring import Measured
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.privacy.privacy import Privacy
 from fedsplit.regression.client.questions.coding import Coding, Frame, key_of
-from fedsplit.regression.client.questions.columns import Measure
 from fedsplit.regression.client.questions.fit_question import FitQuestion
 from fedsplit.regression.client.questions.moments import Code, Coded, Products, Settle
 from fedsplit.regression.client.questions.noisy import NoisySums
+from fedsplit.regression.client.questions.survey import joined
 from fedsplit.remote.channel import Channel, LocalChannel, Reply, Request
 from fedsplit.remote.clients import RemoteClients
 from fedsplit.remote.counting import numbers_in
 from fedsplit.remote.members import Check, Members
 
 
-def ask_everyone(members: Members, question: FitQuestion) -> dict[str, Any]:
-    """By client, its answer to a question of the handshake; all of them answer."""
-    requests = dict.fromkeys(members.cohorts, Request(question))
-    replies = _heard(members, requests, question, _insisting(members))
-    return dict(zip(members.names, _entries(replies), strict=True))
+class FitAsking:
+    """Who answers the questions of a dialogue about rows: all clients that a question is for.
+
+    Parameters
+    ----------
+    members : Members
+    """
+
+    def __init__(self, members: Members) -> None:
+        self._members = members
+
+    def ask(self, question: FitQuestion | Several) -> dict[str, Any]:
+        """By client, its answer; of several questions the answers to each, by its name."""
+        if isinstance(question, Several):
+            return self._ask(question.questions)
+        return self._ask({"": question})[""]
+
+    def _ask(self, questions: Mapping[str, FitQuestion]) -> dict[str, dict[str, Any]]:
+        """Ask each cohort what is for it, in one exchange."""
+        requests: dict[int, Request] = {}
+        own: dict[int, dict[str, FitQuestion]] = {}
+        for at, names in self._members.cohorts.items():
+            parts = {key: each.among(names) for key, each in questions.items()}
+            own[at] = {key: each for key, each in parts.items() if each is not None}
+            if own[at]:
+                requests[at] = Request(joined(own[at]))
+        replies = _heard(self._members, requests, _insisting(self._members))
+        answers: dict[str, dict[str, Any]] = {key: {} for key in questions}
+        for at, reply in replies.items():
+            for key, part in own[at].items():
+                entries = reply.value[key] if len(own[at]) > 1 else reply.value
+                names = part.names or self._members.cohorts[at]
+                answers[key] |= zip(names, entries, strict=True)
+        return answers
 
 
 class FederatedRows:
@@ -87,10 +115,6 @@ class FederatedRows:
         found._moments = {0: moments}
         return found
 
-    def measure(self, statistics: Mapping[str, Statistic]) -> list[Measured]:
-        """Each client's part of statistics for functions such as ``poly(x, 2)``, by their text."""
-        return _entries(self._ask(lambda coding: Measure(coding, statistics)))
-
     def code(self) -> list[Coded]:
         """What each client answers about its coded rows."""
         replies = self._ask(Code)
@@ -116,8 +140,7 @@ class FederatedRows:
         """The replies to a question about coded rows, by cohort."""
         questions = {at: question(coding) for at, coding in self.codings.items()}
         requests = {at: Request(each) for at, each in questions.items()}
-        one = next(iter(questions.values()))
-        return _heard(self.members, requests, one, _insisting(self.members))
+        return _heard(self.members, requests, _insisting(self.members))
 
     def settle(self, frame: Frame) -> FitClients:
         """The clients of the rounds in these coordinates, which travel with the first question."""
@@ -161,7 +184,7 @@ class FitClients(RemoteClients):
     def entries(self, question: FitQuestion) -> list[Any]:
         """Each client's answer to a question about its rows."""
         requests = {at: Request(question, key) for at, key in self.keys.items()}
-        return _entries(_heard(self.members, requests, question, self._insisting))
+        return _entries(_heard(self.members, requests, self._insisting))
 
     def _insisting(self, requests: dict[int, Request], check: Check) -> dict[int, Reply]:
         return self.hear(requests, check, insist=True)
@@ -189,22 +212,13 @@ def _insisting(members: Members) -> Asking:
     return lambda requests, check: members.ask(requests, check, insist=True)
 
 
-def _heard(
-    members: Members, requests: dict[int, Request], question: FitQuestion, ask: Asking
-) -> dict[int, Reply]:
-    """The replies, by cohort, of an exchange that is counted.
-
-    Parameters
-    ----------
-    members : Members
-    requests : dict of Request
-        By cohort.
-    question : FitQuestion
-        One of them, which checks all answers.
-    ask : callable
-    """
+def _heard(members: Members, requests: dict[int, Request], ask: Asking) -> dict[int, Reply]:
+    """The replies, by cohort, of an exchange that is counted."""
+    questions: dict[int, Any] = {at: request.question for at, request in requests.items()}
     began = time.perf_counter()
-    replies = ask(requests, _check(members, question))
+    replies = ask(
+        requests, lambda at, value: questions[at].check_answer(value, len(members.cohorts[at]))
+    )
     seconds = time.perf_counter() - began
     sizes = {at: len(members.cohorts[at]) for at in requests}
     down = sum(size * numbers_in(requests[at].question) for at, size in sizes.items())
@@ -214,7 +228,7 @@ def _heard(
         answered = len(members.summed)
         down *= answered
         up *= answered * LIMBS
-    row = _row(question.kind, down, up, answered, seconds)
+    row = _row(next(iter(questions.values())).kind, down, up, answered, seconds)
     if members.patience is not None:
         latency = {
             name: reply.seconds for at, reply in replies.items() for name in members.cohorts[at]
@@ -226,13 +240,3 @@ def _heard(
 
 def _row(kind: Kind, down: int, up: int, answered: int, seconds: float) -> Row:
     return Row(math.nan, math.nan, kind, 0.0, up, down, answered, seconds)
-
-
-def _check(members: Members, question: FitQuestion) -> Check:
-    """The check of a cohort's answer, which has one entry per client."""
-
-    def check(at: int, value: Any) -> str:
-        wrong = members.check_length(at, value)
-        return wrong or next(filter(None, map(question.check, value)), "")
-
-    return check

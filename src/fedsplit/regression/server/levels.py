@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 
@@ -12,8 +13,72 @@ from fedsplit.data.formula.constants import level_at
 from fedsplit.data.texts import appearance
 from fedsplit.data.types import FORMS, Type, declaration, is_boolean, is_date, is_number
 from fedsplit.errors import InputError, listed
-from fedsplit.regression.client.description import Description
 from fedsplit.regression.client.findings import Finding
+from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.survey import RowCounts
+from fedsplit.regression.families import FAMILIES
+from fedsplit.regression.options import Settings
+
+
+def with_levels(
+    plan: Plan, settings: Settings, counts: Mapping[str, RowCounts]
+) -> tuple[Plan, list[Finding]]:
+    """The plan with the levels of every category over some clients, and what to say of them.
+
+    Parameters
+    ----------
+    plan : Plan
+        With all types.
+    settings : Settings
+    counts : mapping of str to RowCounts
+        Of the clients that take part; empty if levels are declared and nothing may be counted.
+    """
+    family = FAMILIES[plan.family]
+    formula = plan.parsed
+    if family.has_reference and formula.target_column is None:
+        raise InputError(f"{family.name} needs a column as its target, not {formula.target}")
+    levels: dict[str, Sequence[Level]] = {}
+    findings: list[Finding] = []
+    for column in plan.types:
+        if column in plan.categorical:
+            levels[column], found = _levels_of(column, plan.types[column], settings, counts)
+            findings += found
+    for column in settings.references:
+        if column not in levels:
+            raise InputError(
+                f"reference: {column} is no category of this model, {listed(levels) or 'none'} is"
+            )
+    classes: Sequence[Level] = ()
+    target = formula.target_column
+    if target in levels:
+        if not family.classifies:
+            raise InputError(
+                f"column {target} holds text: for {family.name} the target must be {family.target}"
+            )
+        classes = levels.pop(target)
+        named = plan.types[target] == "text" or target in settings.references
+        family.check_classes(target, classes, named)
+    # the levels say from now on what is a category
+    return replace(plan, levels=levels, classes=classes, categories=()), findings
+
+
+def _levels_of(
+    column: str, kind: Type, settings: Settings, counts: Mapping[str, RowCounts]
+) -> tuple[list[Level], list[Finding]]:
+    """The levels of a category, the reference first, and what is to be said of them."""
+    reference = settings.references.get(column)
+    if column in settings.declared_levels:
+        levels = list(settings.declared_levels[column])
+        if counts:
+            levels = _present(column, levels, counts)
+        return with_reference(column, levels, reference), []
+    declared = column in settings.declared
+    levels, findings = ordered_levels(column, kind, counts, stored=not declared)
+    if kind == "text":
+        if not declared:
+            check_forms(column, levels)
+        findings += case_findings(column, levels)
+    return with_reference(column, levels, reference), findings
 
 
 def check_forms(column: str, levels: Sequence[Level]) -> None:
@@ -59,7 +124,7 @@ def _alike(
 
 
 def ordered_levels(
-    column: str, kind: Type, descriptions: Mapping[str, Description], stored: bool
+    column: str, kind: Type, counts: Mapping[str, RowCounts], stored: bool
 ) -> tuple[list[Level], list[Finding]]:
     """All levels of a category in the order that clients have them in, or else sorted.
 
@@ -67,7 +132,7 @@ def ordered_levels(
     ----------
     column : str
     kind : Type
-    descriptions : mapping of str to Description
+    counts : mapping of str to RowCounts
         By client.
     stored : bool
         Whether the orders that clients have stored count.
@@ -78,11 +143,11 @@ def ordered_levels(
     findings : list of Finding
         What the clients' orders leave open.
     """
-    everything = {level for each in descriptions.values() for level in each.levels[column]}
+    everything = {level for each in counts.values() for level in each.levels[column]}
     default = sort_levels(list(everything), kind)
     orders = {}
     if stored:
-        known = {name: each for name, each in descriptions.items() if column in each.orders}
+        known = {name: each for name, each in counts.items() if column in each.orders}
         meant = any(each.orders[column] for each in known.values())
         for name, each in known.items():
             if each.orders[column] == meant:
@@ -93,12 +158,12 @@ def ordered_levels(
     return default, []
 
 
-def declared_levels(
-    column: str, declared: Sequence[Level], descriptions: Mapping[str, Description]
+def _present(
+    column: str, declared: Sequence[Level], counts: Mapping[str, RowCounts]
 ) -> list[Level]:
     """The declared levels that a row has; InputError if a client has another one."""
     present: set[Level] = set()
-    for name, each in descriptions.items():
+    for name, each in counts.items():
         own = {level for level, rows in each.levels[column].items() if rows}
         others = own - set(declared)
         if others:

@@ -15,8 +15,8 @@ from fedsplit.arrays import Array
 from fedsplit.errors import InputError
 from fedsplit.regression.client.design import Recession
 from fedsplit.regression.client.findings import in_lines
+from fedsplit.regression.server.agreement import Agreement
 from fedsplit.regression.server.federation import FederatedRows
-from fedsplit.regression.server.handshake import Agreement
 from fedsplit.regression.server.identifiability import Unbounded
 from fedsplit.regression.server.task import Task
 

@@ -18,9 +18,9 @@ from fedsplit.regression.client.privacy.scores import Bounds, bounds_of
 from fedsplit.regression.client.privacy.sums import Noise
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import Settings
+from fedsplit.regression.server.agreement import draft_of, with_declarations
 from fedsplit.regression.server.federation import FederatedRows
-from fedsplit.regression.server.handshake import plan_of
-from fedsplit.regression.server.looking import declared
+from fedsplit.regression.server.levels import with_levels
 from fedsplit.remote.members import Members
 
 LONGEST_STEP = 1.5
@@ -265,13 +265,14 @@ def declared_plan(formula: Formula, settings: Settings, excluded: Sequence[str])
     InputError
         If something is not declared, or depends on the rows of all clients.
     """
-    formula, schema, _ = declared(formula, settings, excluded)
+    plan = with_declarations(draft_of(formula, settings, excluded), settings)
+    formula = Formula(plan.formula)
     if formula.pooled:
         called = listed(call.text for call in formula.pooled)
         raise InputError(f"dp: {called} depends on all rows: write the numbers that it stands for")
     if formula.grouped is not None:
         raise InputError("dp: a row of cbind() stands for many trials: use one row per trial")
-    plan, _ = plan_of(formula, settings, schema, {})
+    plan, _ = with_levels(plan, settings, {})
     if plan.shares and settings.weights is not None:
         raise InputError("dp: a share of trials stands for many: use one row per trial")
     return plan

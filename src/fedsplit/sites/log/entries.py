@@ -87,7 +87,7 @@ def derived(exchange: Exchange, out: bytes) -> dict[str, Any]:
         longest = KEPT_BYTES
         if reply.outcome == "answer":
             longest = SUMMARY_CHARACTERS
-        entry["question"] = request.question.name()
+        entry["question"] = " ".join(each.name() for each in request.question.singles())
         entry["study"] = request.study[:64]
         entry["asked"] = _short_summary(request.question, longest)
         if request.preparation is not None:

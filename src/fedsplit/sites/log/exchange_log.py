@@ -101,7 +101,7 @@ class ExchangeLog:
         request, _, reply, trouble = exchange
         name = "something unreadable"
         if request is not None:
-            name = request.question.name()
+            name = " and ".join(each.name() for each in request.question.singles())
         if request is None or reply.outcome != "answer":
             self._watch(Event("refusal", f"{name}: {trouble or reply.text}"))
             return

@@ -12,7 +12,7 @@ HANDSHAKES = 8
 SELDOM = 100
 """How often each question is asked that decides special cases."""
 
-IN_HANDSHAKES = ("columns", "describe", "measure", "code", "products", "settle")
+IN_HANDSHAKES = ("survey", "measure", "code", "products", "settle")
 IN_ROUNDS = (
     "local_model",
     "prox",
@@ -85,6 +85,5 @@ def limits_of(
     if firth:
         questions["modified_score"] = rounds * runs
     if secure:
-        del questions["columns"]  # what it would tell is declared
         questions["share_keys"] = SELDOM
     return Limits(questions | {"finish": SELDOM}, (rounds + SELDOM) * runs)

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from fedsplit.data.formula.formula import Formula, quoted
 from fedsplit.errors import InputError, TooFewClients, listed
 from fedsplit.regression.client.guards.rules import WARN
+from fedsplit.regression.client.plan import columns_of
 from fedsplit.regression.options import Regression
 from fedsplit.remote.channel import Request
 from fedsplit.remote.messages import Signature, Transport, read_reply, write_request
@@ -45,7 +46,7 @@ def make_study(
     """
     formula = Formula(str(options.formula))
     settings = options.settings
-    extra = [each for each in (settings.weights, settings.offset, settings.exposure) if each]
+    extra = columns_of(settings.weights, settings.offset, settings.exposure)
     used = list(dict.fromkeys([*formula.columns, *extra, *settings.columns]))
     for column in settings.declared:
         if column not in used:

@@ -9,12 +9,11 @@ from fedsplit.clients.question import Question
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.types import ColumnProfile
 from fedsplit.errors import RequestError
-from fedsplit.regression.client.introduction import Introduction
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.questions.coding import Coding, Frame
-from fedsplit.regression.client.questions.columns import Columns, Describe
 from fedsplit.regression.client.questions.noisy import NoisySums
-from fedsplit.regression.client.schema import Wanted
+from fedsplit.regression.client.questions.survey import Joint, Survey
+from fedsplit.regression.client.survey import SurveyAnswer
 from fedsplit.regression.families import FAMILIES
 from fedsplit.sites.studies.study import AS_READ, Study
 
@@ -24,12 +23,13 @@ def check_question(study: Study, question: Question) -> None:
     name = question.name()
     if name not in study.questions:
         raise RequestError(f"the approved study has no question {name}")
-    known = CHECKS.get(type(question))
-    if known is not None:
-        known(study, question)
     coding = getattr(question, "coding", None)
     if coding is not None:
         check_coding(study, coding)
+    if isinstance(question, Survey) and study.secure:
+        declared: Any = study.options["levels"] or {}
+        levels = {column: list(each) for column, each in question.coding.plan.levels.items()}
+        _same("list of levels", all(levels[each] == declared.get(each) for each in levels))
     if isinstance(question, NoisySums):
         check_noise(study, question)
     frame = getattr(question, "frame", None)
@@ -42,8 +42,10 @@ def check_coding(study: Study, coding: Coding) -> None:
     plan = coding.plan
     _same("formula", plan.formula in study.formulas)
     _same("family", plan.family == study.family)
-    _check_extra(study, plan)
-    _check_types(study, plan.types)
+    for use, column in study.extra.items():
+        _same(use, getattr(plan, use) == column)
+    _check_types(study, plan)
+    _same("derived columns", not plan.derived)
     _same("columns", set(plan.others) == set(study.columns) - study.used)
     reports = study.options["separation"] == "report"
     _same("treatment of separation", not coding.recessions or reports)
@@ -97,13 +99,11 @@ def check_categories(
 
 def _as_levels(question: Question) -> set[str]:
     """The columns that a question takes for categories."""
-    if isinstance(question, Describe):
-        return question.request.coded
     coding = getattr(question, "coding", None)
     if coding is None:
         return set()
     text = {name for name, kind in coding.plan.types.items() if kind == "text"}
-    return {*coding.plan.coded, *text}
+    return {*coding.plan.categorical, *text}
 
 
 def check_frame(study: Study, frame: Frame) -> None:
@@ -125,55 +125,30 @@ def belonging(study: Study) -> Callable[[Coding, Frame], None]:
 
 def narrowed(study: Study, question: Question, answer: Any) -> Any:
     """An answer without the names of columns that are not in a study."""
-    if not isinstance(question, Columns):
+    if isinstance(question, Joint):
+        parts = question.questions.items()
+        return {name: narrowed(study, each, answer[name]) for name, each in parts}
+    if not isinstance(question, Survey):
         return answer
-    told: list[Introduction] = answer
+    answers: list[SurveyAnswer] = answer
     return [
         each._replace(
-            columns={name: fit for name, fit in each.columns.items() if name in study.columns},
             names=tuple(name for name in each.names if name in study.columns),
+            fits={name: fit for name, fit in each.fits.items() if name in study.columns},
         )
-        for each in told
+        for each in answers
     ]
 
 
-def _check_wanted(study: Study, question: Columns) -> None:
-    wanted: Wanted = question.wanted
-    _same("formula", wanted.formula in study.formulas)
-    _same("family", wanted.family == study.family)
-    _check_extra(study, wanted)
-    declared = {name: kind for name, kind in study.columns.items() if kind != AS_READ}
-    _same("types", dict(wanted.declared) == declared)
-    _same("columns", set(wanted.study) | study.used == set(study.columns))
-
-
-def _check_described(study: Study, question: Describe) -> None:
-    request = question.request
-    _check_types(study, request.types)
-    _same("columns", request.others == set(study.columns) - study.used)
-    _same("columns", request.categories <= set(study.columns))
-    if study.secure:
-        declared: Any = study.options["levels"] or {}
-        asked = {column: list(levels) for column, levels in (question.levels or {}).items()}
-        _same("list of levels", all(asked[each] == declared.get(each) for each in asked))
-
-
-CHECKS: Mapping[type[Question], Callable[[Study, Any], None]] = {
-    Columns: _check_wanted,
-    Describe: _check_described,
-}
-"""The questions that are about columns rather than coded rows."""
-
-
-def _check_extra(study: Study, asked: Wanted | Plan) -> None:
-    for use, column in study.extra.items():
-        _same(use, getattr(asked, use) == column)
-
-
-def _check_types(study: Study, types: Mapping[str, str]) -> None:
-    _same("columns", set(types) == set(study.columns))
+def _check_types(study: Study, plan: Plan) -> None:
+    """Raise RequestError for columns, or types of columns, that are not those of a study."""
+    if plan.draft:
+        declared = {name: kind for name, kind in study.columns.items() if kind != AS_READ}
+        _same("types", dict(plan.types) == declared)
+        return
+    _same("columns", set(plan.types) == set(study.columns))
     for column, kind in study.columns.items():
-        _same(f"type of {column}", kind in (AS_READ, types[column]))
+        _same(f"type of {column}", kind in (AS_READ, plan.types[column]))
 
 
 def _same(what: str, holds: bool) -> None:

@@ -13,6 +13,7 @@ import msgspec
 
 from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import InputError, listed
+from fedsplit.regression.client.plan import columns_of
 from fedsplit.regression.client.privacy.privacy import Privacy, privacy_of
 from fedsplit.regression.families import FAMILIES
 from fedsplit.remote.messages import PROTOCOL
@@ -107,8 +108,7 @@ class Study:
     @property
     def used(self) -> set[str]:
         """The columns of the model; the others only decide which rows are complete."""
-        extra = (name for name in self.extra.values() if name is not None)
-        return {*Formula(self.formula).columns, *extra}
+        return {*Formula(self.formula).columns, *columns_of(*self.extra.values())}
 
     @property
     def privacy(self) -> Privacy | None:

@@ -22,7 +22,6 @@ from fedsplit import files
 from fedsplit.arrays import Array
 from fedsplit.data.pooled.column_statistics import Statistic
 from fedsplit.errors import InputError, StateError
-from fedsplit.regression.client.description import ColumnRequest
 from fedsplit.regression.client.design import Recession, Scaling
 from fedsplit.regression.client.guards.blocks import Block
 from fedsplit.regression.client.guards.leverage import Found, Span
@@ -37,14 +36,12 @@ class Asked:
 
     Attributes
     ----------
-    request : ColumnRequest or None
-        Columns that are described.
-    formula : str
-        Of which ``statistics`` are, if it is not that of the plan.
+    plan : Plan
+        By which rows are read, and coded unless there is a survey or there are statistics.
+    survey : bool
+        Whether the complete rows of each level were counted.
     statistics : mapping of str to Statistic
         Of functions such as ``poly``.
-    plan : Plan or None
-        Of coded rows.
     recessions : tuple of Recession
         Only rows at rest along these are coded.
     scaling : Scaling or None
@@ -58,10 +55,9 @@ class Asked:
         Where predictions are counted.
     """
 
-    request: ColumnRequest | None = None
-    formula: str = ""
+    plan: Plan
+    survey: bool = False
     statistics: Mapping[str, Statistic] | None = None
-    plan: Plan | None = None
     recessions: tuple[Recession, ...] = ()
     scaling: Scaling | None = None
     directions: Array | None = None
@@ -72,10 +68,8 @@ class Asked:
     @property
     def complete(self) -> frozenset[str]:
         """The columns that rows must have to be used."""
-        if self.plan is not None:
-            return frozenset(self.plan.types)
-        assert self.request is not None
-        return frozenset(self.request.types)
+        derived = (set(column.plan.types) for column in self.plan.derived.values())
+        return frozenset(self.plan.types).union(*derived)
 
     @property
     def same_rows(self) -> tuple[list[str], int]:

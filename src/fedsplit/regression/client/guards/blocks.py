@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from fedsplit.arrays import Array
 from fedsplit.data.pooled.column_statistics import Withheld
 from fedsplit.errors import InputError
-from fedsplit.regression.client.description import ColumnRequest
 from fedsplit.regression.client.design import Design
 from fedsplit.regression.client.guards.leverage import of_size_one
+from fedsplit.regression.client.plan import Plan
 
 if TYPE_CHECKING:
     from fedsplit.regression.client.guards.answered import Asked
@@ -117,14 +117,14 @@ def _meeting(F: Array) -> NDArray[np.intp]:
     return np.array(np.nonzero(np.triu(used.T @ used)))
 
 
-def of_description(kept: pd.DataFrame, request: ColumnRequest) -> Block:
+def of_survey(frame: pd.DataFrame, plan: Plan) -> Block:
     """Which rows are complete, and those of each level."""
-    columns = [np.ones(len(kept))]
-    for name in request.types:
-        if name in request.coded:
-            codes = kept[name].cat.codes.to_numpy()
+    columns = [np.ones(len(frame))]
+    for name in plan.types:
+        if name in plan.categorical:
+            codes = frame[name].cat.codes.to_numpy()
             columns += [(codes == code).astype(np.float64) for code in np.unique(codes)]
-    return Block(np.column_stack(columns), kept.index.to_numpy(dtype=np.intp))
+    return Block(np.column_stack(columns), frame.index.to_numpy(dtype=np.intp))
 
 
 def of_design(design: Design) -> Block:

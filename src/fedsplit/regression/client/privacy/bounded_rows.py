@@ -54,9 +54,9 @@ def bounded_rows(source: Source, plan: Plan, privacy: Privacy, where: str) -> Bo
     with np.errstate(all="ignore"):
         A, o = formula.evaluate(design, frame)
         if plan.offset is not None:
-            o = o + frame[plan.offset].to_numpy(dtype=np.float64)
+            o = o + plan.numbers(plan.offset, frame)
         if plan.exposure is not None:
-            o = o + np.log(frame[plan.exposure].to_numpy(dtype=np.float64))
+            o = o + np.log(plan.numbers(plan.exposure, frame))
         b, w = _target(plan, formula, frame), _weights(plan, frame)
     used = np.isfinite(A).all(axis=1) & np.isfinite(o) & _valid(plan, b) & np.isfinite(w) & (w > 0)
     declared = DeclaredColumns.of(design.names, privacy.ranges or {}, formula.intercept)
@@ -84,8 +84,7 @@ def _target(plan: Plan, formula: Formula, frame: pd.DataFrame) -> Array:
 def _weights(plan: Plan, frame: pd.DataFrame) -> Array:
     if plan.weights is None:
         return np.ones(len(frame))
-    found: Array = frame[plan.weights].to_numpy(dtype=np.float64)
-    return found
+    return plan.numbers(plan.weights, frame)
 
 
 def _valid(plan: Plan, b: Array) -> Mask:

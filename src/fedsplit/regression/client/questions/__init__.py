@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fedsplit.regression.client.questions.along import Along, Recede
-from fedsplit.regression.client.questions.columns import Columns, Describe, Measure
 from fedsplit.regression.client.questions.fit_question import FitQuestion
 from fedsplit.regression.client.questions.fitted import Fitted
 from fedsplit.regression.client.questions.moments import Code, Products, Settle
 from fedsplit.regression.client.questions.noisy import NoisySums
+from fedsplit.regression.client.questions.survey import Joint, Measure, Survey
 
 FIT_QUESTIONS: Mapping[str, type[FitQuestion]] = {
     question.name(): question
     for question in (
-        Columns,
-        Describe,
+        Survey,
         Measure,
+        Joint,
         Code,
         Products,
         Recede,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from fedsplit.clients.effects import Kind
 from fedsplit.clients.question import Question
@@ -29,18 +31,42 @@ class FitQuestion(Question):
     adds: ClassVar[bool] = False
 
     @abstractmethod
-    def answer(self, cohort: DatasetCohort, key: str) -> list[Any]:
+    def answer(self, cohort: DatasetCohort, key: str) -> Any:
         """The entry of every client; ``key`` names what the cohort was prepared with."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The clients that it is for; empty for all of a cohort."""
+        return getattr(getattr(self, "coding", None), "names", ())
+
+    def among(self, names: Sequence[str]) -> Self | None:
+        """The question as it goes to those of some clients that it is for; None if to nobody."""
+        coding = getattr(self, "coding", None)
+        if coding is None:
+            return self
+        own = tuple(name for name in names if not coding.names or name in coding.names)
+        # every subclass is a dataclass, which a type checker cannot know here
+        return replace(self, coding=replace(coding, names=own)) if own else None  # type: ignore[type-var]
 
     def check(self, entry: Any) -> str:
         """What is wrong with one client's entry: an empty text if nothing is."""
         return ""
 
+    def check_answer(self, value: Any, k: int) -> str:
+        """What is wrong with the answer of a cohort of k clients: an empty text if nothing is."""
+        if not isinstance(value, list) or len(value) != (len(self.names) or k):
+            return f"an answer of the wrong type, {type(value).__name__}"
+        return next(filter(None, map(self.check, value)), "")
+
+    def entries(self, value: Any) -> list[Any]:
+        """The entries of the clients in the answer of a cohort."""
+        return list(value)
+
     @property
     def summable(self) -> bool:
         return self.adds
 
-    def summands(self, value: list[Any]) -> list[Summands]:
+    def summands(self, value: Any) -> list[Summands]:
         found = []
         for entry in value:
             own = Summands()
@@ -48,7 +74,7 @@ class FitQuestion(Question):
             found.append(own)
         return found
 
-    def of_total(self, total: Total) -> list[Any]:
+    def of_total(self, total: Total) -> Any:
         return [self.read(total)]
 
     def of_no_rows(self) -> list[Any]:
@@ -69,5 +95,4 @@ class FitQuestion(Question):
 
 def strict_is_asked(question: Question) -> bool:
     """Whether a question about rows asks for refusals where answers could disclose single ones."""
-    about = (getattr(question, name, None) for name in ("wanted", "request", "coding"))
-    return any(getattr(each, "strict", False) for each in about)
+    return bool(getattr(getattr(question, "coding", None), "strict", False))

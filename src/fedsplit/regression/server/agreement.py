@@ -1,0 +1,481 @@
+"""How clients agree on a plan: columns, types, levels, and states of functions, in step.
+
+The agreement is a dialogue. A draft of the plan is surveyed together with the first sums that
+functions such as ``poly`` depend on; from the answers the plan is decided here, once for all. A
+client is asked a second time only if it counted the levels of a category in another type than the
+one agreed on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import NamedTuple
+
+from fedsplit.arrays import Array
+from fedsplit.data.formula.formula import Formula
+from fedsplit.data.pooled.column_statistics import Statistic
+from fedsplit.data.pooled.function import State
+from fedsplit.data.types import Type
+from fedsplit.dialogue import Dialogue, converse, together
+from fedsplit.errors import InputError, listed
+from fedsplit.regression.client.design import Moments
+from fedsplit.regression.client.findings import Finding, in_lines
+from fedsplit.regression.client.measuring import Measured
+from fedsplit.regression.client.plan import Plan, columns_of
+from fedsplit.regression.client.questions.coding import Coding
+from fedsplit.regression.client.questions.moments import Coded
+from fedsplit.regression.client.questions.survey import Measure, Survey
+from fedsplit.regression.client.survey import RowCounts, SurveyAnswer
+from fedsplit.regression.families import FAMILIES
+from fedsplit.regression.options import Settings
+from fedsplit.regression.server.column_types import (
+    check_declared,
+    check_present,
+    with_columns,
+    with_types,
+)
+from fedsplit.regression.server.federation import FederatedRows, FitAsking
+from fedsplit.regression.server.levels import with_levels
+from fedsplit.remote.members import Members
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What clients agreed on, and the moments of their rows.
+
+    Attributes
+    ----------
+    formula : Formula
+    plan : Plan
+        How every client makes a design of its rows.
+    rows : FederatedRows
+        The designs; a client without a complete row is left out.
+    moments : sequence of Moments
+        Of each of them.
+    missing : mapping of str to int
+        The rows that each client left out for missing values.
+    missing_values : mapping of str to int
+        How many values each column lacks, over all clients.
+    warnings : sequence of str
+        What could disclose single rows, or was left out: one line for each kind.
+    """
+
+    formula: Formula
+    plan: Plan
+    rows: FederatedRows
+    moments: Sequence[Moments]
+    missing: Mapping[str, int]
+    missing_values: Mapping[str, int]
+    warnings: Sequence[str]
+
+    @property
+    def intercept(self) -> int | None:
+        """Which column of a design is the constant term, if there is one."""
+        if self.formula.intercept:
+            return 0
+        return None
+
+
+class AgreedPlan(NamedTuple):
+    """A plan, and the rows of each client by it.
+
+    Attributes
+    ----------
+    plan : Plan
+    counts : dict of str to RowCounts
+        Of the clients that have a value.
+    used : dict of str to int
+        The rows that are used, of the clients that take part.
+    empty : list of str
+        The clients without any value.
+    findings : list of Finding
+        What is to be said of levels, and what sums could disclose of single rows.
+    """
+
+    plan: Plan
+    counts: dict[str, RowCounts]
+    used: dict[str, int]
+    empty: list[str]
+    findings: list[Finding]
+
+
+class AgreedStates(NamedTuple):
+    """What functions such as ``poly`` and ``cut`` know of the rows of all clients.
+
+    Attributes
+    ----------
+    states : dict of str to State
+        By the text of a function.
+    used : dict of str to int
+        By client, the complete rows that have a value in every function: ``cut`` may lack one.
+    findings : list of Finding
+    """
+
+    states: dict[str, State]
+    used: dict[str, int]
+    findings: list[Finding]
+
+
+def agree(
+    members: Members, formula: Formula, settings: Settings, excluded: Sequence[str] = ()
+) -> Agreement:
+    """Agree with the clients on a plan, and ask for the moments of the rows that it makes.
+
+    Two exchanges are enough unless clients have different types in a category, or a function needs
+    more than one statistic of all rows.
+
+    Parameters
+    ----------
+    members : Members
+    formula : Formula
+        In which ``.`` may stand for all other columns but those ``excluded``.
+    settings : Settings
+    excluded : sequence of str
+
+    Raises
+    ------
+    InputError
+        If the clients' columns cannot be those of one model.
+    """
+    draft = draft_of(formula, settings, excluded)
+    if settings.secure:
+        draft = with_declarations(draft, settings)
+    agreed = converse(agree_on_plan(draft, settings), FitAsking(members))
+    plan, used = agreed.plan, agreed.used
+    rows = FederatedRows(members.only(list(used)), plan, settings.strict)
+    coded = rows.code()
+    _check_terms(plan, dict(zip(used, coded, strict=True)))
+    warnings = [each.warnings for each in agreed.counts.values()]
+    warnings += [each.warnings for each in coded]
+    return Agreement(
+        formula=plan.parsed,
+        plan=plan,
+        rows=rows,
+        moments=[each.moments for each in coded],
+        missing={name: each.rows - used.get(name, 0) for name, each in agreed.counts.items()},
+        missing_values=sum((Counter(each.missing) for each in agreed.counts.values()), Counter()),
+        warnings=in_lines(chain(agreed.findings, _left_out(agreed), *warnings)),
+    )
+
+
+def draft_of(formula: Formula, settings: Settings, excluded: Sequence[str]) -> Plan:
+    """What a user has said of a model, before any client is asked."""
+    if not settings.intercept:
+        formula = formula.without_intercept()
+    plan = Plan(
+        formula=formula.text,
+        family=settings.family,
+        types=settings.declared,
+        weights=settings.weights,
+        offset=settings.offset,
+        exposure=settings.exposure,
+        draft=True,
+        excluded=tuple(excluded),
+    )
+    used = plan.columns
+    others = tuple(name for name in dict.fromkeys(settings.columns) if name not in used)
+    types = dict(settings.declared)
+    if not formula.open:
+        _check_formula(plan)
+        types = {name: types[name] for name in (*used, *others) if name in types}
+    text = {name for name, kind in types.items() if kind == "text" and name not in others}
+    categories = sorted({*formula.categories, *text})
+    return replace(plan, types=types, others=others, categories=categories)
+
+
+def with_declarations(draft: Plan, settings: Settings) -> Plan:
+    """The plan of a study with secure sums or dp, in which everything is declared.
+
+    Raises
+    ------
+    InputError
+        If the study does not declare the type of a column, or the levels of a category.
+    """
+    mode = "secure sums" if settings.dp is None else "dp"
+    if draft.parsed.open:
+        raise InputError(f"{mode}: name the columns in the formula, in place of the dot")
+    types: dict[str, Type] = dict.fromkeys(draft.others, "text")
+    types |= draft.types
+    columns = [*draft.columns, *draft.others]
+    _check_all_declared(mode, "types", columns, types)
+    declared = settings.declared_levels
+    plan = replace(
+        draft,
+        types={column: types[column] for column in columns},
+        categories=sorted({*draft.categories, *(set(draft.columns) & declared.keys())}),
+        draft=False,
+        excluded=(),
+    )
+    _check_all_declared(mode, "levels", sorted(plan.categorical), declared)
+    return replace(plan, levels={column: declared[column] for column in sorted(plan.categorical)})
+
+
+def declaration(
+    members: Members, formula: Formula, settings: Settings, excluded: Sequence[str]
+) -> Plan:
+    """What a study with secure sums declares, of clients that may be asked before it.
+
+    Between organisations no client answers what its columns hold; where all rows are at hand, as
+    when a study is tried out, they are surveyed.
+    """
+    draft = draft_of(formula, settings, excluded)
+    agreed = converse(agree_on_columns(draft, settings), FitAsking(members))
+    lacking = [*agreed.empty, *(agreed.counts.keys() - agreed.used.keys())]
+    if lacking:
+        raise InputError(
+            f"client {listed(lacking)} has no complete row: with secure sums every client takes "
+            "part, leave it out of the data"
+        )
+    plan = agreed.plan
+    if not plan.classes:
+        return plan
+    target = str(plan.parsed.target_column)
+    return replace(plan, levels={**plan.levels, target: plan.classes})
+
+
+def agree_on_plan(draft: Plan, settings: Settings) -> Dialogue[AgreedPlan]:
+    """Agree on types, levels and states of functions, as far as possible in the same exchanges."""
+    dialogues: dict[str, Dialogue[object]] = {"columns": agree_on_columns(draft, settings)}
+    if draft.parsed.pooled:
+        dialogues["states"] = agree_on_states(Coding(draft, settings.strict, ()))
+    results = yield from together(dialogues)
+    agreed: AgreedPlan = results["columns"]
+    states: AgreedStates | None = results.get("states")
+    while "states" in dialogues:
+        if states is None:
+            coding = Coding(agreed.plan, settings.strict, tuple(agreed.used))
+            states = yield from agree_on_states(coding)
+            assert states is not None  # with all types agreed on, every client has an answer
+        inside = {name: states.used.get(name, rows) for name, rows in agreed.used.items()}
+        _check_inside(agreed.counts, inside, settings)
+        used = {name: rows for name, rows in inside.items() if rows}
+        if not used:
+            raise InputError(f"formula {draft.formula!r}: every row is outside the breaks of cut()")
+        if len(used) == len(inside):
+            plan = replace(agreed.plan, state=states.states)
+            return agreed._replace(plan=plan, used=used, findings=agreed.findings + states.findings)
+        # nothing of a client that takes no part is in the plan
+        counts = {name: agreed.counts[name] for name in used}
+        plan, findings = with_levels(agreed.plan, settings, counts)
+        agreed = agreed._replace(plan=plan, used=used, findings=findings)
+        if states.states:
+            states = None
+    return agreed
+
+
+def agree_on_columns(draft: Plan, settings: Settings) -> Dialogue[AgreedPlan]:
+    """Agree on the types of columns and the levels of categories."""
+    answers: dict[str, SurveyAnswer] = yield Survey(Coding(draft, settings.strict, ()))
+    plan, empty = draft, []
+    if draft.draft:
+        empty = _without_values(answers)
+        full = {name: each for name, each in answers.items() if name not in empty}
+        plan = with_columns(draft, full or answers)
+        if draft.parsed.open:
+            _check_formula(plan)
+        if not full or (empty and settings.empty_site == "refuse"):
+            raise InputError(
+                f"there is no row with a value at client {listed(empty)}: correct the data, leave "
+                "the client out, or choose leave-out for empty sites"
+            )
+        check_present(plan, {name: each.names for name, each in full.items()})
+        check_declared(settings.declared, (each.names for each in answers.values()))
+        plan = with_types(plan, full)
+        uncounted = tuple(name for name, each in full.items() if not _is_counted(each, plan))
+        if uncounted:
+            full |= yield Survey(Coding(plan, settings.strict, uncounted))
+        answers = full
+    counts = {name: each.counts for name, each in answers.items() if each.counts is not None}
+    if settings.missing == "fail":
+        _check_complete(counts)
+    _check_enough(counts)
+    taking_part = {name: each for name, each in counts.items() if each.complete}
+    plan, findings = with_levels(plan, settings, taking_part)
+    used = {name: each.complete for name, each in taking_part.items()}
+    return AgreedPlan(plan, counts, used, empty, findings)
+
+
+def agree_on_states(coding: Coding) -> Dialogue[AgreedStates | None]:
+    """Agree on what functions such as ``poly`` and ``cut`` know of the rows of all clients.
+
+    None if a client cannot answer before the types of a draft are agreed on.
+
+    Raises
+    ------
+    InputError
+        If there is no such function of these rows, such as a polynomial of too high a degree.
+    """
+    formula = coding.plan.parsed
+    used: dict[str, int] = {}
+    findings: dict[Finding, None] = {}
+    agreements = together(_state_agreements(formula))
+    totals: dict[str, Array] | None = None
+    states: dict[str, State] | None = None
+    while states is None:
+        statistics: Mapping[str, Statistic] = {}
+        try:
+            statistics = agreements.send(totals).questions
+        except StopIteration as end:
+            states = end.value
+            if used or not any(call.function.is_category for call in formula.pooled):
+                break  # else the rows between the breaks that a user wrote are still to be counted
+        except ValueError as error:
+            raise InputError(f"formula {formula.text!r}: {error}") from None
+        answers: dict[str, Measured | None] = yield Measure(coding, statistics)
+        measured = {name: each for name, each in answers.items() if each is not None}
+        if len(measured) < len(answers):
+            return None
+        used = {name: each.used for name, each in measured.items()}
+        findings |= dict.fromkeys(note for each in measured.values() for note in each.warnings)
+        totals = {
+            text: statistic.total([each.parts[text] for each in measured.values()])
+            for text, statistic in statistics.items()
+        }
+    return AgreedStates(states or {}, used, list(findings))
+
+
+def _state_agreements(formula: Formula) -> dict[str, Dialogue[State]]:
+    """The agreements that the functions of a formula need, by their text."""
+    agreements = {}
+    for call in formula.pooled:
+        agreement = call.function.agreement()
+        if agreement is not None:
+            agreements[call.text] = _naming(call.text, agreement)
+    return agreements
+
+
+def _naming(text: str, agreement: Dialogue[State]) -> Dialogue[State]:
+    """An agreement whose errors begin with the function that they are about."""
+    try:
+        return (yield from agreement)
+    except ValueError as error:
+        raise ValueError(f"{text}: {error}") from None
+
+
+def _check_formula(plan: Plan) -> None:
+    """Raise InputError if the family cannot have such a model, or a column has two uses."""
+    family, formula = FAMILIES[plan.family], plan.parsed
+    for text in plan.extra:
+        # the trials of a share, as in died / n
+        trials = family.binary and text == plan.weights and text in formula.target_columns
+        if columns_of(text) == [text] and text in formula.columns and not trials:
+            raise InputError(
+                f"column {text} is in the formula and is a weight, offset or exposure: "
+                "it cannot be both"
+            )
+    if formula.has_offset and not family.takes_offset:
+        raise InputError(f"{plan.family} takes no offset")
+    if formula.grouped is not None and not family.binary:
+        raise InputError(f"{formula.target}: it is a target of logistic, not of {plan.family}")
+
+
+def _check_all_declared(
+    mode: str, what: str, columns: Sequence[str], declared: Mapping[str, object]
+) -> None:
+    lacking = [column for column in columns if column not in declared]
+    if lacking:
+        raise InputError(
+            f"{mode}: the study must declare the {what} of column {listed(lacking)}, by the "
+            f"option {what}: no client tells them"
+        )
+
+
+def _without_values(answers: Mapping[str, SurveyAnswer]) -> list[str]:
+    """The clients that have columns of the model, or none at all, and no value in any of them."""
+    return [
+        name
+        for name, each in answers.items()
+        if all(fit is not None and fit.empty for fit in each.fits.values())
+        and (each.fits or not each.names)
+    ]
+
+
+def _is_counted(answer: SurveyAnswer, plan: Plan) -> bool:
+    """Whether a client has counted the levels of all categories in the types of a plan."""
+    counts = answer.counts
+    if counts is None or not counts.complete:
+        return counts is not None
+    return all(
+        column in counts.levels and counts.types[column] == plan.types[column]
+        for column in plan.categorical
+    )
+
+
+def _check_complete(counts: Mapping[str, RowCounts]) -> None:
+    """Raise InputError if a value is missing."""
+    for name, each in counts.items():
+        for column, absent in each.missing.items():
+            if absent:
+                raise InputError(
+                    f"client {name}: column {column} has {absent} missing "
+                    f"value{'s' * (absent > 1)}: fill them, or leave rows out by missing='drop'"
+                )
+
+
+def _check_enough(counts: Mapping[str, RowCounts]) -> None:
+    """Raise InputError if no row is complete, or one alone, of which everything is constant."""
+    total = sum(each.rows for each in counts.values())
+    complete = sum(each.complete for each in counts.values())
+    if complete > 1 or (complete == 1 and total == 1):
+        return
+    absent: Counter[str] = Counter()
+    for each in counts.values():
+        absent.update(each.missing)
+    most = [f"{column} in {count:,}" for column, count in absent.most_common(3) if count]
+    lacking = f"values are missing of {', '.join(most)}" if most else ""
+    if complete:
+        raise InputError(
+            f"1 of {total:,} rows is complete, {lacking}: leave out of the model what most rows "
+            "lack"
+        )
+    columns = listed(next(iter(counts.values())).types)
+    sizes = listed(f"{name} has {each.rows} rows" for name, each in counts.items())
+    end = f"; {lacking}" if lacking else ""
+    raise InputError(
+        f"no client has a row without missing values in {columns}: client {sizes}{end}"
+    )
+
+
+def _check_inside(
+    counts: Mapping[str, RowCounts], used: Mapping[str, int], settings: Settings
+) -> None:
+    """Raise InputError if rows that ``cut`` has no interval for are missing values and refused."""
+    for name, rows in used.items():
+        outside = counts[name].complete - rows
+        if outside and settings.missing == "fail":
+            raise InputError(
+                f"client {name}: {outside} row{'s' * (outside > 1)} outside the breaks of cut(): "
+                "write wider ones, or leave rows out by missing='drop'"
+            )
+
+
+def _left_out(agreed: AgreedPlan) -> list[Finding]:
+    """The clients that take no part."""
+    incomplete = [name for name in agreed.counts if name not in agreed.used]
+    findings = []
+    for names, what in ((incomplete, "complete row"), (agreed.empty, "row with a value")):
+        findings += [
+            Finding(
+                name,
+                f"client {name} has no {what} and is left out",
+                f"clients have no {what} and are left out",
+                name,
+            )
+            for name in names
+        ]
+    return findings
+
+
+def _check_terms(plan: Plan, coded: Mapping[str, Coded]) -> None:
+    """Raise InputError unless all designs have the columns of the plan, one at least."""
+    if not plan.names:
+        raise InputError(f"formula {plan.formula!r}: there is no term on the right")
+    for name, each in coded.items():
+        terms = list(each.moments.names)
+        if terms != plan.names:
+            raise InputError(
+                f"client {name}: its terms are {listed(terms)}, not {listed(plan.names)}"
+            )
