@@ -144,6 +144,7 @@ def save(model: Model, folder: Path) -> None:
         "plan": dataclasses.asdict(model.plan),
         "settings": dataclasses.asdict(model.settings),
         "names": list(model.names),
+        "lost_directions": model.lost_directions,
         "recessions": [each._asdict() for each in model.recessions],
         "proofs": [list(proof) for proof in model.proofs],
         "start": _json(model.trace.start),
@@ -210,6 +211,7 @@ def load(path: str | Path) -> Model:
             not_estimable=record.get("not_estimable", {}),
             recessions=[_recession(each) for each in record.get("recessions", ())],
             limit=arrays.get("limit"),
+            lost_directions=record.get("lost_directions", 0),
             penalised=_likelihood(record.get("penalised")),
         )
         _check(model)

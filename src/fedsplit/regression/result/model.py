@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -15,7 +15,6 @@ from scipy.special import fdtrc
 from fedsplit.arrays import Array
 from fedsplit.checks import number
 from fedsplit.clients.oracle import Incident
-from fedsplit.clients.questions import Value
 from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import InputError
 from fedsplit.loop.trace import Row, Trace
@@ -28,10 +27,9 @@ from fedsplit.regression.result.distributions import Normal, StudentT
 from fedsplit.regression.result.prediction import Kind, Unseen, predict
 from fedsplit.regression.result.private import Noised
 from fedsplit.regression.result.table import Summary, fragment, shortened, summary
-from fedsplit.regression.server.bias import Bias, bias
+from fedsplit.regression.server.bias import Bias, ClientsAtHand, bias
 from fedsplit.regression.server.inference import PenalisedLikelihood
-from fedsplit.regression.server.proof import PROOF
-from fedsplit.regression.server.task import Task
+from fedsplit.regression.server.minimise import PROOF
 
 BEFORE = ("handshake", "setup")
 """The kinds of exchanges before the rounds."""
@@ -198,7 +196,9 @@ class Model:
         All other numbers are those of the fit without the rows that recede.
     recessions, limit : sequence of Recession, (d,) array or None
         The directions in which they grow, and coefficients of the other rows, for predictions.
-    task, x : Task or None, (r,) array or None
+    lost_directions : int
+        In how many directions the coefficients grow, or are not determined by the other rows.
+    at_hand, x : ClientsAtHand or None, (r,) array or None
         The regression and its solution in scaled coordinates, where the clients are at hand. No
         rows are kept: they are read and coded again when they are asked for.
     null_deviance : float or None
@@ -240,18 +240,14 @@ class Model:
     not_estimable: Mapping[str, str] = field(default_factory=dict)
     recessions: Sequence[Recession] = ()
     limit: Array | None = None
-    task: Task | None = field(default=None, repr=False)
+    lost_directions: int = 0
+    at_hand: ClientsAtHand | None = field(default=None, repr=False)
     x: Array | None = field(default=None, repr=False)
     null_deviance: float | None = None
     penalised: PenalisedLikelihood | None = None
     beside: Sequence[Row] = ()
     summed: Sequence[str] = ()
     noised: Noised | None = None
-
-    def with_exchanges(self, beside: Sequence[Row]) -> Model:
-        """The same, with what was asked beside the rounds."""
-        floats = sum(row.floats_up + row.floats_down for row in beside)
-        return replace(self, beside=tuple(beside), floats=self.floats + floats)
 
     def __repr__(self) -> str:
         clients = f"{self.n_clients:,} client{'s' * (self.n_clients != 1)}"
@@ -270,7 +266,7 @@ class Model:
 
     def __getstate__(self) -> dict[str, Any]:
         """Results alone: what is pickled holds no row, and no way to one."""
-        return {**vars(self), "task": None, "x": None}
+        return {**vars(self), "at_hand": None, "x": None}
 
     @property
     def family(self) -> Family:
@@ -405,7 +401,7 @@ class Model:
     def rank(self) -> int:
         """How many coefficients are estimated."""
         if self.limit is not None:
-            return int(np.isfinite(self.limit).sum())
+            return int(np.isfinite(self.limit).sum()) - self.lost_directions
         return int(np.isfinite(self.coef).sum())
 
     @property
@@ -582,7 +578,7 @@ class Model:
             raise InputError("with dp no more questions are asked: there is nothing to compare")
         if self.summed:
             raise InputError("averaging needs the answers of single clients: fit without secure")
-        if self.task is None or self.x is None:
+        if self.at_hand is None or self.x is None:
             raise InputError("this model has no clients at hand to run on: fit it in one process")
         if self.limit is not None:
             raise InputError("some coefficients grow without bound: there is nothing to compare")
@@ -592,8 +588,7 @@ class Model:
             raise InputError(
                 "averaging methods take no l1 and no constraints: there is nothing to compare"
             )
-        self.task.clients.ask(Value(self.x))  # raises if the data have changed since
-        clients, x, back = self.task.in_scaled_columns(self.x)
+        clients, x, back = self.at_hand.in_scaled_columns(self.x)
         known = np.isfinite(self.coef)
         fitted = self.coef_[known]
         return bias(clients, x, back, self.errors[known], fitted, method, **settings)

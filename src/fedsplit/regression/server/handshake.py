@@ -9,6 +9,7 @@ from fedsplit.data.categories import Level
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.types import Type
 from fedsplit.errors import InputError, listed
+from fedsplit.loop.trace import Row
 from fedsplit.regression.client.description import Description
 from fedsplit.regression.client.design import Moments
 from fedsplit.regression.client.findings import Finding, in_lines
@@ -18,7 +19,7 @@ from fedsplit.regression.client.questions.moments import Coded
 from fedsplit.regression.client.schema import Schema
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import Settings
-from fedsplit.regression.server.federation import FederatedRows
+from fedsplit.regression.server.federation import CodedRows, FitDriver, code_rows
 from fedsplit.regression.server.levels import (
     case_findings,
     check_forms,
@@ -40,22 +41,25 @@ class Agreement:
     formula : Formula
     plan : Plan
         How every client makes a design of its rows.
-    rows : FederatedRows
-        The designs; a client without a complete row is left out.
+    rows : CodedRows
+        The rows that are used; a client without a complete one is left out.
     moments : sequence of Moments
         Of each of them.
     missing : mapping of str to int
         The rows that each client left out for missing values.
     warnings : sequence of str
         What could disclose single rows, or was left out: one line for each kind.
+    exchanges : sequence of Row
+        All that was asked until then.
     """
 
     formula: Formula
     plan: Plan
-    rows: FederatedRows
+    rows: CodedRows
     moments: Sequence[Moments]
     missing: Mapping[str, int]
     warnings: Sequence[str]
+    exchanges: Sequence[Row] = ()
 
     @property
     def intercept(self) -> int | None:
@@ -99,8 +103,10 @@ def agree(
     plan, used, findings = _agree_on_plan(
         members, formula, settings, looked.schema, taking_part, measured
     )
-    rows = FederatedRows(members.only(list(used)), plan, settings.strict)
-    coded = rows.code()
+    clusters = len(members.summed)
+    rows, coded = FitDriver(members).run(
+        code_rows(CodedRows(tuple(used), plan, settings.strict, clusters=clusters))
+    )
     _check_terms(formula, dict(zip(used, coded, strict=True)))
     findings += _left_out(descriptions, used, looked.empty)
     findings += [finding for each in descriptions.values() for finding in each.warnings]
@@ -112,6 +118,7 @@ def agree(
         moments=[each.moments for each in coded],
         missing={name: each.rows - used.get(name, 0) for name, each in descriptions.items()},
         warnings=in_lines(findings),
+        exchanges=tuple(members.history.exchanges),
     )
 
 

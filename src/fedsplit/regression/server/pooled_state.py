@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from fedsplit.arrays import Array
@@ -20,7 +21,8 @@ from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.introduction import askings
 from fedsplit.regression.client.measuring import Measured
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.server.federation import FederatedRows
+from fedsplit.regression.client.questions.columns import Measure
+from fedsplit.regression.server.federation import AboutRows, CodedRows, FitDriver
 from fedsplit.remote.members import Members
 
 
@@ -64,7 +66,7 @@ def agree_on_state(
         If there is no such function of these rows, such as a polynomial of too high a degree.
     """
     formula = Formula(plan.formula)
-    rows = FederatedRows(members, plan, strict)
+    rows = CodedRows(tuple(members.names), plan, strict)
     used: dict[str, int] = {}
     warnings: list[Finding] = []
 
@@ -72,7 +74,7 @@ def agree_on_state(
         if told is not None and not used:
             measured = [told[name] for name in members.names]
         else:
-            measured = rows.measure(wanted)
+            measured = FitDriver(members).ask(AboutRows(rows, partial(Measure, statistics=wanted)))
         used.update(zip(members.names, [each.used for each in measured], strict=True))
         warnings.extend(finding for each in measured for finding in each.warnings)
         return {
