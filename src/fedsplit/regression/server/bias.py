@@ -10,7 +10,6 @@ import pandas as pd
 
 from fedsplit.arrays import Array
 from fedsplit.clients.oracle import Clients
-from fedsplit.clients.questions import Value
 from fedsplit.clients.stacked import QUIET
 from fedsplit.dialogue import converse
 from fedsplit.errors import InputError
@@ -51,7 +50,7 @@ class ClientsAtHand:
         problem = self.problem
         driver = FitDriver(self.members)
         clients = driver.clients(problem)
-        clients.ask(Value(x))  # raises if the data have changed since
+        clients.prepare()  # raises if the data have changed since
         if problem.settings.biased is not None:
             return clients, x, problem.back[problem.kept]
         whiten = None

@@ -114,8 +114,6 @@ class Inference(NamedTuple):
             covariance_=blank(self.covariance_),
             robust_=blank(self.robust_),
             errors=np.where(lost, np.nan, self.errors),
-            # deviances of all rows and of those at rest are not compared
-            null_deviance=None,
         )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.clients.effects import TraceEntry
-from fedsplit.clients.questions import Gradient, Information, Line
+from fedsplit.clients.questions import Gradient, Information, Line, Margin
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.findings import Finding
@@ -266,7 +266,9 @@ class SeparationSearch:
         self.found = False
         way = self._ways[-1]
         counts = zip(self.problem.moments, self._receding, strict=True)
-        if all(each.n == rows for each, rows in counts):
+        margin = (yield Everyone(Margin(way))).rows.min()  # nan without classes
+        if margin > 0 or all(each.n == rows for each, rows in counts):
+            yield TraceEntry("certificate")
             raise self.error(way, proved=True)
         if not self.problem.reports_separation or left < 1:
             raise self.error(way)

@@ -151,22 +151,23 @@ class Fitted(FitQuestion):
         if self.null is not None:
             courses = self.null.answer(cohort, key)
         scores: Sequence[Array | None] = [None] * len(rows)
-        clusters = None
+        clusters: Sequence[int | None] = [None] * len(rows)
         if self.clustered is not None:
             if self.clustered.m < LEAST_CLUSTERS:
                 raise RequestError(f"products of gradients are for {LEAST_CLUSTERS} clients on")
             slopes = [each.slope for each in self.clustered.answer(cohort, key)]
             scores = [np.outer(slope, slope) for slope in slopes]
-            clusters = 1
+            # in a limit the gradient of rows that have all receded is 0, and no cluster
+            clusters = [int(slope.any()) for slope in slopes]
         guard = cohort.point_guard(key)
         if guard is not None:
             guard.count([self.x], key)
             for j, design in enumerate(rows):
                 self._check(guard, j, design)
-        found = zip(rows, courses, scores, strict=True)
+        found = zip(rows, courses, scores, clusters, strict=True)
         return [
-            self._of(cohort, key, design, course)._replace(scores=products, clusters=clusters)
-            for design, course, products in found
+            self._of(cohort, key, design, course)._replace(scores=products, clusters=cluster)
+            for design, course, products, cluster in found
         ]
 
     def _check(self, guard: PointGuard, j: int, design: Design) -> None:
