@@ -284,6 +284,10 @@ class Conversation:
             stop = any([callback(row, effect.state) for callback in self._callbacks])  # noqa: C419
         return Account(len(rows), row.error, row.margin, self.present, self.heard, stop)
 
+    def note(self, exchange: Row) -> None:
+        """Count an exchange that somebody else made among those that are to be recorded."""
+        self._exchanges.append(exchange)
+
     def take(self) -> list[Row]:
         """Remove and return the exchanges that are not in the trace yet."""
         taken = self._exchanges

@@ -124,6 +124,12 @@ class Everyone(NamedTuple):
     question: CostQuestion
 
 
+class InTrace(NamedTuple):
+    """A question about rows that is a round as well, and counts among the rounds."""
+
+    question: FitQuestion
+
+
 class Progress(NamedTuple):
     """A round as a user sees it.
 
@@ -230,6 +236,10 @@ class FitDriver:
                 clients = conversation.clients
                 assert isinstance(clients, FitClients)
                 return clients.entries(asked)
+            case InTrace(question=inner):
+                answers = self.ask(AboutCosts(costs, inner))
+                conversation.note(self.members.history.exchanges.pop())
+                return answers
             case Everyone(question=inner):
                 clients = conversation.clients
                 conversation.clients = clients.insistent()

@@ -18,8 +18,9 @@ from fedsplit.methods.method import Method
 from fedsplit.penalties.penalty import FitPenalty
 from fedsplit.regression.client.design import Recession
 from fedsplit.regression.client.findings import in_lines
+from fedsplit.regression.client.questions.along import Along
 from fedsplit.regression.options import Settings
-from fedsplit.regression.server.federation import about
+from fedsplit.regression.server.federation import InTrace, about
 from fedsplit.regression.server.firth import FirthMinimum, firth
 from fedsplit.regression.server.handshake import Agreement
 from fedsplit.regression.server.inference import (
@@ -31,8 +32,9 @@ from fedsplit.regression.server.inference import (
     ask_fit,
     infer,
     null_deviance,
+    question_of,
 )
-from fedsplit.regression.server.minimise import PROOF, Minimum, Proof, minimise
+from fedsplit.regression.server.minimise import PROOF, Minimum, Proof, minimise, proof_of_courses
 from fedsplit.regression.server.problem import FitProblem, inverse, set_up
 
 
@@ -125,7 +127,7 @@ def estimate(
     method: Method[Any] = parse(problem.settings.method)
     if penalty is not None:
         method = method.with_penalty(penalty)
-    return (yield from about(problem, minimise(problem, method, measures.distance, start, state)))
+    return (yield from about(problem, minimise(problem, method, measures, start, state)))
 
 
 def follow(
@@ -161,6 +163,7 @@ class Measures:
     def __init__(self, problem: FitProblem) -> None:
         self._problem = problem
         self._last: Point | None = None
+        self._closed = False  # whether all was asked about it
 
     def distance(self, proof: Proof) -> Dialogue[float]:
         """How many standard errors a coefficient is off at most, by a proof; inf if unknown."""
@@ -173,6 +176,23 @@ class Measures:
         """The point of a proof, with what a distance in standard errors needs."""
         return (yield from self._at(proof, last=False))
 
+    def closing(self, x: Array, before: Proof) -> Dialogue[Proof | None]:
+        """A proof at x, together with how well the model of x fits: one exchange.
+
+        None where the dispersion, and with it the log-likelihood, is known after the proof alone.
+        """
+        problem = self._problem
+        if problem.family.dispersed or problem.family.log_likelihood is None:
+            return None
+        point = self._point(before._replace(x=x))
+        asked = question_of(point, last=True)
+        round_at_x = Along(x, np.eye(problem.d), problem.m, curved=True)
+        fits = yield InTrace(replace(asked, round=round_at_x))
+        proof = proof_of_courses(x, [each.round for each in fits], before.scalars)
+        self._last = replace(point, proof=proof, fits=fits)
+        self._closed = True
+        return proof
+
     def at_end(self, found: Minimum) -> Dialogue[Point]:
         """The point at which the rounds have ended."""
         point = yield from self._at(found.proof, last=True)
@@ -181,18 +201,21 @@ class Measures:
         sizes = zip(point.sizes.items(), found.limit.receding, strict=True)
         return replace(point, sizes={name: n - gone for (name, n), gone in sizes})
 
-    def _at(self, proof: Proof, last: bool) -> Dialogue[Point]:
+    def _point(self, proof: Proof) -> Point:
         problem = self._problem
-        sizes = {
-            name: each.n for name, each in zip(problem.rows.names, problem.moments, strict=True)
-        }
-        point = Point(problem, proof, sizes)
+        named = zip(problem.rows.names, problem.moments, strict=True)
+        return Point(problem, proof, {name: each.n for name, each in named})
+
+    def _at(self, proof: Proof, last: bool) -> Dialogue[Point]:
+        point = self._point(proof)
         before = self._last
-        # the calibration of a classifier is asked for at the end alone
-        enough = before is not None and not (last and (problem.family.binary or not before.fits))
-        if before is not None and enough and np.array_equal(before.proof.x, proof.x):
-            return replace(point, fits=before.fits)
+        if before is not None and np.array_equal(before.proof.x, proof.x):
+            # the calibration of a classifier is asked for at the end alone
+            complete = self._closed or (before.fits and not self._problem.family.binary)
+            if complete or not last:
+                return replace(point, fits=before.fits)
         self._last = yield from ask_fit(point, last)
+        self._closed = last
         return self._last
 
 

@@ -243,6 +243,23 @@ class Point:
         )
 
 
+def question_of(point: Point, last: bool) -> Fitted:
+    """The question how well the model of a proof fits; see ``ask_fit``."""
+    problem, proof = point.problem, point.proof
+    family = problem.family
+    phi = 1.0
+    null = clustered = None
+    if family.log_likelihood is not None:
+        null = Along(problem.intercept_alone, problem.intercepts, problem.m)
+        if family.dispersed:
+            deviance = problem.unit * point.deviance
+            phi = family.likelihood_dispersion(deviance, problem.pool.n, problem.pool.weight)
+    if problem.settings.biased is None and problem.rows.clusters >= LEAST_CLUSTERS:
+        clustered = Along(proof.x, np.eye(problem.d), problem.m)
+    x = problem.basis @ proof.x
+    return Fitted(x, phi, null, last and family.binary, family.expects_other, clustered)
+
+
 def ask_fit(point: Point, last: bool) -> Dialogue[Point]:
     """Ask how well the model of a proof fits.
 
@@ -253,24 +270,12 @@ def ask_fit(point: Point, last: bool) -> Dialogue[Point]:
         Whether the rounds have ended. Before that only what a distance in standard errors needs is
         asked for, if anything.
     """
-    problem, proof = point.problem, point.proof
-    family = problem.family
-    phi = 1.0
-    null = clustered = None
-    if family.log_likelihood is not None:
-        deviance = problem.unit * point.deviance
-        phi = family.likelihood_dispersion(deviance, problem.pool.n, problem.pool.weight)
-        null = Along(problem.intercept_alone, problem.intercepts, problem.m)
-    if problem.settings.biased is None and problem.rows.clusters >= LEAST_CLUSTERS:
-        clustered = Along(proof.x, np.eye(problem.d), problem.m)
+    family = point.problem.family
+    question = question_of(point, last)
     needed = (family.dispersed and family.pearson is not None) or family.expects_other
-    if not needed and not (last and (null or clustered)):
+    if not needed and not (last and (question.null or question.clustered)):
         return point
-    calibrate = last and family.binary
-    x = problem.basis @ proof.x
-    fits: list[GoodnessOfFit] = yield Fitted(
-        x, phi, null, calibrate, family.expects_other, clustered
-    )
+    fits: list[GoodnessOfFit] = yield question
     return replace(point, fits=fits)
 
 

@@ -7,9 +7,9 @@ coefficient in standard errors, and a look at whether there is a minimiser at al
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from fedsplit.methods.information import FedSplitInformation, Models, Newton
 from fedsplit.methods.method import Evidence, Method, estimated_gap
 from fedsplit.methods.server_step import server_step
 from fedsplit.penalties.penalty import FitPenalty
+from fedsplit.regression.client.questions.along import Course
 from fedsplit.regression.server.federation import Everyone, Reported
 from fedsplit.regression.server.problem import FitProblem, inverse
 from fedsplit.regression.server.separation import Limit, SeparationSearch, leading
@@ -45,6 +46,9 @@ NEAR = 100.0
 
 CAUTION = 100.0
 """Times the gap that a move promises: that of a slow method is some hundred times larger."""
+
+SURE = 0.1
+"""Of the tolerance: a distance that is expected to be smaller is expected to be the last."""
 
 IDLE = 3
 """Rounds in a row that halve no bound, or stand still, after which the search ends."""
@@ -188,6 +192,33 @@ class Minimum:
         return self.proof.x
 
 
+def proof_of_courses(x: Array, courses: Sequence[Course], known: ProofScalars) -> Proof:
+    """What costs, gradients and Hessians at x prove, with scalars that do not depend on x."""
+    gradients = np.stack([each.slope for each in courses])
+    information = np.stack([np.asarray(each.curvature) for each in courses])
+    scalars = known._replace(
+        value=np.array([each.value for each in courses]),
+        leverage=np.full(len(courses), np.inf),
+        steady=np.zeros(len(courses)),
+    )
+    facts = Facts(x, gradients.sum(axis=0), scalars)
+    certificate = facts.certificate(information.sum(axis=0))
+    return Proof(x, gradients, information, scalars, certificate)
+
+
+class Judge(Protocol):
+    """What makes standard errors of proofs."""
+
+    def distance(self, proof: Proof) -> Dialogue[float]:
+        """How many standard errors a coefficient is off at most; inf if that is not known."""
+
+    def closing(self, x: Array, before: Proof) -> Dialogue[Proof | None]:
+        """A proof at a point that is probably the last, with all that is to be known there.
+
+        None if that cannot be asked at once.
+        """
+
+
 @dataclass
 class ProvedDistance:
     """Stop when every coefficient is proved to be within ``tol`` standard errors of the pooled one.
@@ -201,8 +232,7 @@ class ProvedDistance:
     tol : float
     rounds : int
         The budget.
-    distance : callable
-        A dialogue that finds how many standard errors a coefficient is off at most, by a proof.
+    judge : Judge
     separation : SeparationSearch or None
         Looks for coefficients that grow without bound; None where there are none, whatever the
         data.
@@ -227,7 +257,7 @@ class ProvedDistance:
     method: Method[Any]
     tol: float
     rounds: int
-    distance: Callable[[Proof], Dialogue[float]]
+    judge: Judge
     separation: SeparationSearch | None
     helped: bool = False
     patience: float = math.inf
@@ -242,6 +272,10 @@ class ProvedDistance:
         self.still = math.inf
         self.count = 0
         self.asked = 0
+        self.promised = False  # the next point is expected to be the last
+        self._may_close = self.method.penalty is None and isinstance(
+            self.method, FedSplitInformation
+        )
         self.stands = False  # the method moves no more, wherever that is
         self._idle = 0  # rounds in a row that stood still, or halved no bound
         self._kernel: Array | None = None  # as in ``Proof``
@@ -266,8 +300,23 @@ class ProvedDistance:
         self._kernel = kernel
         self.method = Newton() if kernel is None else LimitNewton(kernel=kernel)
         self.patience = math.inf
+        self._may_close = False
         self._idle = 0
         self._closest = math.inf
+
+    def close(self, state: Any) -> Dialogue[bool]:
+        """Ask about the next point as the last one; whether it is near enough."""
+        self._may_close = False
+        x = self.method.iterate(state)
+        assert self.proof is not None
+        proof = yield from self.judge.closing(x, self.proof)
+        if proof is None:
+            return False
+        moved = length(x - state.x)
+        account = yield TraceEntry("round", proof.certificate.objective, moved)
+        self.count = account.rounds
+        yield from self.take(proof)
+        return (yield from self.judge.distance(proof)) <= self.tol
 
     def closer(self, unit: float) -> None:
         """Ask for the next proof at a hundredth of the gap; a radius of 1 is ``unit`` errors."""
@@ -315,7 +364,7 @@ class ProvedDistance:
         yield from self.take(proof)
         radius = math.inf if proof.certificate.radius is None else proof.certificate.radius
         # the distance in standard errors may need another question
-        if radius <= NEAR * self.tol and (yield from self.distance(proof)) <= self.tol:
+        if radius <= NEAR * self.tol and (yield from self.judge.distance(proof)) <= self.tol:
             if evidence.spread.max() > EXACT:
                 answer = yield Everyone(Information(x))
                 self.proof = proof._replace(information=answer.rows)
@@ -328,8 +377,13 @@ class ProvedDistance:
         self._idle += 1
         if not (still or 0.5 * self._closest < radius < math.inf):
             self._idle = 0
+        # Steps of second order square the distance, up to a factor that the last two have shown.
+        ahead = radius**3 / self._closest**2 if radius < self._closest < math.inf else math.inf
+        self.promised = not self._idle and ahead <= SURE * self.tol
         self._closest = min(radius, self._closest)
-        return "residual" if self._idle >= IDLE else None  # rounding leaves no better bound
+        if self._idle >= IDLE or (self.promised and self._may_close):
+            return "residual"  # rounding leaves no better bound, or the next one will do
+        return None
 
     def _guess(
         self, before: Any, state: Any, residual: float, account: Account
@@ -373,7 +427,7 @@ class ProvedDistance:
 def minimise(
     problem: FitProblem,
     method: Method[Any],
-    distance: Callable[[Proof], Dialogue[float]],
+    judge: Judge,
     x: Array,
     state: Any = None,
 ) -> Dialogue[Minimum]:
@@ -390,8 +444,7 @@ def minimise(
     problem : FitProblem
     method : Method
         With the penalty, if there is one.
-    distance : callable
-        A dialogue that finds how many standard errors a coefficient is off at most, by a proof.
+    judge : Judge
     x : (d,) array
     state : Any
 
@@ -413,7 +466,7 @@ def minimise(
     before = (yield TraceEntry("setup", objective)).rounds  # those of earlier searches
     budget = before + settings.rounds
     patience = before + PATIENCE if helped else math.inf
-    rule = ProvedDistance(method, settings.tol, budget, distance, separation, helped, patience)
+    rule = ProvedDistance(method, settings.tol, budget, judge, separation, helped, patience)
     rule.count = before
     limit: Limit | None = None
     try:
@@ -461,6 +514,10 @@ def _rounds(
         if outcome.stopped_by == "diverged":
             raise _diverged(outcome, rule)
         separated = rule.separation is not None and rule.separation.found
+        if rule.promised and not separated and outcome.stopped_by == "residual":
+            if (yield from rule.close(state)):
+                return state, "certificate"
+            continue
         if separated or rule.method.evidence(state) is not None:
             return state, outcome.stopped_by
         stopped_by = yield from _prove_end(rule, state)
@@ -497,13 +554,13 @@ def _prove_end(rule: ProvedDistance, state: Any) -> Dialogue[StoppedBy | None]:
     """Ask for a proof where the rounds have ended without one; None if they are to go on."""
     penalty: Any = rule.method.penalty
     proof = yield from _proved(rule, state.x, penalty, rule.subgradient(state))
-    distance = yield from rule.distance(proof)
+    distance = yield from rule.judge.distance(proof)
     while rule.helped and rule.tol < distance < math.inf and rule.left >= 0:
         step = inverse(proof.hessian) @ proof.gradients.sum(axis=0)
         if np.isnan(step).any():
             break
         closer = yield from _proved(rule, proof.x - step, None, None)
-        nearer = yield from rule.distance(closer)
+        nearer = yield from rule.judge.distance(closer)
         if not nearer < 0.5 * distance:
             break
         proof, distance = closer, nearer
