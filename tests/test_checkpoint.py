@@ -182,8 +182,8 @@ def test_a_resumed_fit_ends_in_the_same_table(
     tmp_path: Path, name: str, elsewhere: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if name == "newton":  # takes over at once
-        monkeypatch.setattr("fedsplit.regression.server.search.PATIENCE", 4)
-        monkeypatch.setattr("fedsplit.regression.server.search.CAUTION", 1e9)
+        monkeypatch.setattr("fedsplit.regression.server.minimise.PATIENCE", 4)
+        monkeypatch.setattr("fedsplit.regression.server.minimise.CAUTION", 1e9)
     formula, settings = FITS[name]
 
     def run(

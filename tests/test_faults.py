@@ -162,8 +162,8 @@ def test_methods_that_need_every_client_wait_for_it_and_lose_no_bit(
 def test_newton_takes_over_in_a_fit_also_where_a_client_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fedsplit.regression.server.search.PATIENCE", 4)
-    monkeypatch.setattr("fedsplit.regression.server.search.CAUTION", 1e9)
+    monkeypatch.setattr("fedsplit.regression.server.minimise.PATIENCE", 4)
+    monkeypatch.setattr("fedsplit.regression.server.minimise.CAUTION", 1e9)
     model = fit(people(), FORMULA, at_times(died, "hospital1"), family="poisson")
     assert model.converged
     assert any(each.what == "its process died" for each in model.run.incidents)

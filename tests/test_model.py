@@ -241,10 +241,10 @@ def test_averaging_methods_land_elsewhere_and_the_bias_says_how_far() -> None:
 
 def test_the_bias_of_fedavg_is_where_fedgd_goes_in_the_end() -> None:
     model = fs.fit(people(), "score ~ age + ward")
-    assert model.task is not None
+    assert model.at_hand is not None
     biased = model.bias_of("fedavg", local_steps=5)
     assert model.x is not None
-    problem, x, back = model.task.in_scaled_columns(model.x)
+    problem, x, back = model.at_hand.in_scaled_columns(model.x)
     ran = fs.solve(problem, fs.FedGD(local_steps=5), rounds=3000, tol=0)
     np.testing.assert_allclose(model.params + back @ (ran.x - x), biased.coef, rtol=1e-6)
 

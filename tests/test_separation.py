@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.optimize import minimize
+from scipy.special import logsumexp, softmax
 from typer.testing import CliRunner
 
 import fedsplit as fs
@@ -165,12 +167,55 @@ def test_separable_classes_are_always_refused() -> None:
         fs.fit(frame, "sign ~ x + u", family="logistic", group="site")
 
 
-def test_a_class_that_a_level_lacks_is_refused_early_in_a_multinomial_fit() -> None:
-    frame = rows().assign(
+def _lacking() -> pd.DataFrame:
+    """Rows of level b are never of class m, while k and l are told apart there too."""
+    return rows().assign(
         kind=lambda each: np.where((each.level == "b") & (each.kind == "m"), "k", each.kind)
     )
+
+
+def _limit_without_class_m_in_level_b(frame: pd.DataFrame) -> tuple[np.ndarray, float]:
+    """The coefficients of l and m, and the deviance, where class m is left out in level b."""
+    A = np.column_stack([np.ones(len(frame)), frame.x, *(frame.level == k for k in "bcd")])
+    own = np.column_stack([frame.kind == k for k in "klm"])
+    out = np.zeros(own.shape)
+    out[(frame.level == "b").to_numpy(), 2] = -np.inf
+
+    def loss(coef: np.ndarray) -> tuple[float, np.ndarray]:
+        eta = out + np.column_stack([np.zeros(len(A)), A @ coef.reshape(2, -1).T])
+        slope = (softmax(eta, axis=1) - own)[:, 1:].T @ A
+        return float(np.sum(logsumexp(eta, axis=1) - np.sum(eta, axis=1, where=own))), slope.ravel()
+
+    found = minimize(loss, np.zeros(10), jac=True, method="BFGS", options={"gtol": 1e-9})
+    return found.x, 2.0 * found.fun
+
+
+@pytest.mark.parametrize("split", ["site", "one", "rows"])
+def test_a_class_that_a_level_lacks_is_reported_however_rows_are_split(split: str) -> None:
+    frame = _lacking().assign(one=0, rows=lambda each: np.arange(len(each)) % 40)
+    model = fs.fit(frame, "kind ~ x + level", family="multinomial", group=split)
+    coef, deviance = _limit_without_class_m_in_level_b(frame)
+    assert model.converged
+    assert model.not_estimable == {"m:level[T.b]": "-inf"}
+    known = np.arange(10) != 7
+    np.testing.assert_allclose(model.coef[known], coef[known], rtol=1e-5)
+    assert model.deviance == pytest.approx(deviance, rel=1e-9)
+    assert (model.n, model.rank) == (len(frame), 9)  # level b still tells k and l apart
+    assert model.questions <= 30
+    predicted = model.predict(frame)
+    assert (predicted["m"][frame.level == "b"] == 0.0).all()
+    np.testing.assert_allclose(predicted.sum(axis=1), 1.0)
+
+
+def test_a_class_that_a_level_lacks_is_refused_on_demand() -> None:
     with pytest.raises(fs.InputError, match=r"quasi-separable: the coefficient of m:level\[T.b\]"):
-        fs.fit(frame, "kind ~ x + level", family="multinomial", group="site", rounds=60)
+        fs.fit(
+            _lacking(),
+            "kind ~ x + level",
+            family="multinomial",
+            group="site",
+            separation="refuse",
+        )
     assert fs.fit(rows(), "kind ~ x + level", family="multinomial", group="site").converged
 
 

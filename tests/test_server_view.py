@@ -13,7 +13,7 @@ from fedsplit.commands import server_view
 from fedsplit.commands.server_view import ServerView
 from fedsplit.commands.studies import approved_by_all, signed_study
 from fedsplit.regression.options import FitOptions
-from fedsplit.regression.server.search import Progress
+from fedsplit.regression.server.federation import Progress
 from fedsplit.remote.https.server import Presence
 
 

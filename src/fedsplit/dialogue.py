@@ -5,14 +5,15 @@ what the clients answered, and returns its result. It opens no connection, reads
 nothing, so it is a function of the answers alone. Whatever is done about *asking* (who is asked,
 counting, seeds, participation, delays, a journal, removals) is therefore written once, in the
 driver (``loop.conversation``) or in the clients that it asks. Dialogues compose: one calls another
-with ``yield from``, and ``together`` runs several in step.
+with ``yield from``, and ``together`` runs several in step. They run again from recorded answers by
+``replay``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from fedsplit.arrays import Mask
 
@@ -60,17 +61,33 @@ class Removal(Interruption):
         self.kept = kept
 
 
-def converse(dialogue: Dialogue[R], answering: Answering) -> R:
-    """Carry a dialogue to its end, and return its result."""
+def advance(dialogue: Dialogue[Any], event: Any) -> Any:
+    """The next question after an answer, or after an ``Interruption``; None starts a dialogue."""
+    return dialogue.throw(event) if isinstance(event, Interruption) else dialogue.send(event)
+
+
+def converse(
+    dialogue: Dialogue[R], answering: Answering, watch: Callable[[Any, Any], object] | None = None
+) -> R:
+    """Carry a dialogue to its end, and return its result.
+
+    Parameters
+    ----------
+    dialogue : Dialogue
+    answering : Answering
+    watch : callable, optional
+        Called with every question and what came of it: an answer, or an ``Interruption``.
+    """
+    event: Any = None
     try:
-        question = dialogue.send(None)
         while True:
+            question = advance(dialogue, event)
             try:
-                answer = answering.ask(question)
+                event = answering.ask(question)
             except Interruption as interruption:
-                question = dialogue.throw(interruption)
-            else:
-                question = dialogue.send(answer)
+                event = interruption
+            if watch is not None:
+                watch(question, event)
     except StopIteration as end:
         result: R = end.value
         return result
@@ -97,7 +114,7 @@ def together(dialogues: Mapping[str, Dialogue[Any]]) -> Dialogue[dict[str, Any]]
         questions: dict[str, Any] = {}
         for name, event in received.items():
             try:
-                questions[name] = _advance(dialogues[name], event)
+                questions[name] = advance(dialogues[name], event)
             except StopIteration as end:
                 results[name] = end.value
         received = {}
@@ -109,8 +126,30 @@ def together(dialogues: Mapping[str, Dialogue[Any]]) -> Dialogue[dict[str, Any]]
     return {name: results[name] for name in dialogues}
 
 
-def _advance(dialogue: Dialogue[Any], event: Any) -> Any:
-    """The next question of a dialogue after an answer, or after what comes in its place."""
-    if isinstance(event, Interruption):
-        return dialogue.throw(event)
-    return dialogue.send(event)
+class Replayed(NamedTuple):
+    """Where a dialogue stands after recorded answers.
+
+    Attributes
+    ----------
+    ended : bool
+        Whether the answers carried it to its end.
+    result : Any
+        What it returned; None before its end.
+    question : Any
+        What it asks next; None at its end.
+    """
+
+    ended: bool
+    result: Any = None
+    question: Any = None
+
+
+def replay(dialogue: Dialogue[Any], recorded: Iterable[Any]) -> Replayed:
+    """Run a dialogue again on what ``converse`` showed to its ``watch``; nobody is asked."""
+    try:
+        question = advance(dialogue, None)
+        for event in recorded:
+            question = advance(dialogue, event)
+    except StopIteration as end:
+        return Replayed(True, result=end.value)
+    return Replayed(False, question=question)

@@ -138,7 +138,7 @@ def by_direction(server: Server) -> Guess:
     key = server.settle(coding, 2)
 
     def above(age: float) -> bool:
-        return bool(server.ask(Recede(np.array([age, -1.0])), key).against)
+        return bool(server.ask(Recede(np.array([[age, -1.0]])), key).against)
 
     found = bisected(10, 40, lambda age: not above(age) or age < server.frame["age"].min())
     return Guess(found, float(server.frame["age"].min()))

@@ -85,6 +85,8 @@ class Pooled(NamedTuple):
 class TraceEntry(NamedTuple):
     """Enter the exchanges since the last record into the trace; the answer is an ``Account``.
 
+    Before the first exchange, the objective is that of the start.
+
     Parameters
     ----------
     kind : Kind

@@ -14,6 +14,7 @@ import numpy as np
 from fedsplit.arrays import Array, Mask
 from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.clients.questions import Value
+from fedsplit.dialogue import Interruption
 from fedsplit.errors import InputError, listed
 
 
@@ -46,7 +47,7 @@ class Incident(NamedTuple):
     what: str
 
 
-class Removed(Exception):
+class Removed(Interruption):
     """Clients were absent for too long, and the run may go on without them.
 
     Attributes

@@ -24,7 +24,7 @@ from fedsplit.texts import printable
 
 if TYPE_CHECKING:
     from fedsplit.regression.result.model import Model
-    from fedsplit.regression.server.search import Progress
+    from fedsplit.regression.server.federation import Progress
 
 
 @with_fields(*fields(FitOptions), *fields(Resilience), *fields(PrivacyOptions))

@@ -42,7 +42,7 @@ from fedsplit.remote.messages import MessageChannel, Signature
 
 if TYPE_CHECKING:
     from fedsplit.regression.result.model import Model
-    from fedsplit.regression.server.search import Progress
+    from fedsplit.regression.server.federation import Progress
     from fedsplit.remote.checkpoint import Checkpoint
     from fedsplit.remote.https.server import HttpsServer
     from fedsplit.remote.signatures import Signer

@@ -15,7 +15,7 @@ from fedsplit.commands.terminal import live
 from fedsplit.texts import printable
 
 if TYPE_CHECKING:
-    from fedsplit.regression.server.search import Progress
+    from fedsplit.regression.server.federation import Progress
     from fedsplit.remote.https.server import Presence
 
 REDRAWS_PER_SECOND = 2.0

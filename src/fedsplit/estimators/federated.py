@@ -24,13 +24,13 @@ from fedsplit.penalties.coordinatewise import L1
 from fedsplit.penalties.penalty import FitPenalty, Penalty
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.families import FAMILIES
-from fedsplit.regression.fit import certified
 from fedsplit.regression.options import Settings
 from fedsplit.regression.result.certificate import FitCertificate
-from fedsplit.regression.server.federation import FederatedRows
-from fedsplit.regression.server.identifiability import Unbounded
+from fedsplit.regression.server.federation import CodedRows, FitDriver, about
+from fedsplit.regression.server.glm import Measures, estimate
 from fedsplit.regression.server.pool import Pool
-from fedsplit.regression.server.task import Task
+from fedsplit.regression.server.problem import FitProblem, set_up
+from fedsplit.regression.server.separation import Unbounded
 
 Fit = TypeVar("Fit", bound=Callable[..., Any])
 
@@ -104,6 +104,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # untyped base
             intercept=self.fit_intercept,
             tol=self.tol,
             rounds=count("max_rounds", self.max_rounds, least=10),
+            separation="refuse",
             **penalty,
         )
         if not (w > 0).any():
@@ -123,9 +124,10 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # untyped base
         varies = pool.target_varies or not (stated.has_units or stated.dispersed)
         if pool.names and varies:
             plan = Plan("", family, {}, classes=tuple(labels))
-            rows = FederatedRows.here(plan, False, designs, moments)
-            task = Task(rows, moments, settings, intercept, labels)
-            coef = self._run(task).reshape(coef.shape)
+            rows = CodedRows(tuple(each.name for each in designs), plan, strict=False)
+            driver = FitDriver.here(rows, designs, moments)
+            problem = driver.run(set_up(rows, moments, settings, intercept, labels))
+            coef = self._run(driver, problem).reshape(coef.shape)
         else:
             self.certificate_ = FitCertificate(0.0, 0.0, "no column can explain the target")
             self.n_iter_ = 0
@@ -187,30 +189,31 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # untyped base
         tags.input_tags.sparse = True
         return tags
 
-    def _run(self, task: Task) -> Array:
+    def _run(self, driver: FitDriver, problem: FitProblem) -> Array:
         """The coefficients after the rounds, in the units of X."""
-        settings = task.settings
+        settings = problem.settings
+        measures = Measures(problem)
+        penalty = self._server_penalty(problem)
         try:
-            found = task.run(self._server_penalty(task))
+            found = driver.run(estimate(problem, penalty, problem.start({}), measures))
         except Unbounded as error:
             what, _, _ = str(error).partition(";")
             raise InputError(f"{what}; {self._remedy}, or leave a column out") from None
-        self.certificate_ = certified(task, found)
-        self.n_iter_ = len(found.trace)
-        moves = found.trace.residual[np.isfinite(found.trace.residual)]
+        point = driver.run(about(problem, measures.of_proof(found.proof)))
+        self.certificate_ = FitCertificate(*point.bounds)
+        self.n_iter_ = found.rounds
         smallest = STANDSTILL
         if self.certificate_.standard_errors is None and settings.biased is not None:
             # Fewer rows than columns leave nothing to prove by curvature: a penalised fit has
             # converged when it no longer moves.
             smallest = max(STANDSTILL, settings.tol)
-        still = moves[-1] <= smallest * found.size
-        self.converged_ = found.converged or bool(still)
+        self.converged_ = found.converged or found.still <= smallest
         self._warn()
-        return task.coefficients(found.x)
+        return problem.coordinates.coefficients(found.x)
 
-    def _server_penalty(self, task: Task) -> FitPenalty | None:
+    def _server_penalty(self, problem: FitProblem) -> FitPenalty | None:
         """What the server adds to the clients' costs, which have the ridge."""
-        return task.penalty(task.settings.l1)
+        return problem.penalty(problem.settings.l1)
 
     def _predictor(self, X: object) -> Array:
         """The linear predictor, (n,) or (n, K)."""

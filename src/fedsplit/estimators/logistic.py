@@ -20,7 +20,7 @@ from fedsplit.estimators.least_squares import check_ratio
 from fedsplit.losses.multinomial import all_classes
 from fedsplit.penalties.class_elastic_net import ClassElasticNet
 from fedsplit.penalties.penalty import FitPenalty, Penalty
-from fedsplit.regression.server.task import Task
+from fedsplit.regression.server.problem import FitProblem
 
 _SHARES = {"l1": 1.0, "l2": 0.0}
 """The share of ‖β‖₁ in the penalties that have no l1_ratio."""
@@ -188,14 +188,14 @@ class FedLogisticRegression(ClassifierMixin, Federated):  # type: ignore[misc]  
             )
         return np.array([number(f"class_weight[{c!r}]", given.get(c, 1.0)) for c in classes])
 
-    def _server_penalty(self, task: Task) -> FitPenalty | None:
+    def _server_penalty(self, problem: FitProblem) -> FitPenalty | None:
         l1, ridge = self._strengths()
-        if not l1 or task.coordinates.copies == 1:
-            return super()._server_penalty(task)
-        p = task.d // task.coordinates.copies
-        return ClassElasticNet(
-            l1 * task.penalised(1)[:p], ridge * task.penalised(2)[:p], len(self.classes_)
-        )
+        blocks = len(problem.coordinates.blocks)
+        if not l1 or blocks == 1:
+            return super()._server_penalty(problem)
+        p = problem.d // blocks
+        weights = (l1 * problem.penalised(1)[:p], ridge * problem.penalised(2)[:p])
+        return ClassElasticNet(*weights, len(self.classes_))
 
     def _sparse_penalty(self, l1: float, penalised: Array) -> Penalty | None:
         K = len(self.classes_)

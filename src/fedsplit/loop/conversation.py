@@ -86,6 +86,8 @@ class Conversation:
         The budget: who wants to ask more questions gets a ``BudgetSpent``.
     callbacks : sequence of callables
         Each is called as ``callback(row, state)`` after every round.
+    trace : Trace, optional
+        Of earlier conversations that this one continues: the budget is that of all of them.
 
     Attributes
     ----------
@@ -114,9 +116,10 @@ class Conversation:
         asked: int = 0,
         rounds: float = math.inf,
         callbacks: Sequence[Callback] = (),
+        trace: Trace | None = None,
     ) -> None:
         self.number = asked
-        self.trace = Trace(math.nan)
+        self.trace = Trace(math.nan) if trace is None else trace
         self.removed: tuple[str, ...] = ()
         self.places = np.arange(clients.m)
         self._seed = seed
@@ -259,6 +262,8 @@ class Conversation:
         exchanges = self.take()
         rows = self.trace.rows
         if not exchanges:
+            if not rows and effect.objective is not None:
+                self.trace.start = effect.objective
             return Account(len(rows), 0.0, math.nan, self.present, self.heard)
         now = time.perf_counter()
         server = now - self._began - sum([each.seconds for each in exchanges])
@@ -281,6 +286,10 @@ class Conversation:
         separated = self._question if row.margin > 0 else None
         point = None if separated is None else separated.common_point
         return Account(len(rows), row.error, row.margin, self.present, self.heard, point, stop)
+
+    def note(self, exchange: Row) -> None:
+        """Count an exchange that somebody else made among those that are to be recorded."""
+        self._exchanges.append(exchange)
 
     def take(self) -> list[Row]:
         """Remove and return the exchanges that are not in the trace yet."""

@@ -14,7 +14,7 @@ from fedsplit.errors import InputError
 from fedsplit.loop.certificate import NOT_ASKED, SEPARABLE, Certificate
 from fedsplit.loop.divergence import Divergence
 from fedsplit.loop.result import StoppedBy
-from fedsplit.loop.stopping import ProvedGap
+from fedsplit.loop.stopping import StoppingRule
 from fedsplit.methods.method import Method
 
 
@@ -47,7 +47,7 @@ def iterate(
     method: Method[Any],
     x: Array,
     m: int,
-    rule: ProvedGap,
+    rule: StoppingRule,
     *,
     state: Any = None,
     start: float = math.nan,
@@ -65,7 +65,7 @@ def iterate(
         Where to start.
     m : int
         The number of clients.
-    rule : ProvedGap
+    rule : StoppingRule
         When to stop before the budget is spent.
     state : Any
         Where to go on from; None for the method's own start.
@@ -151,7 +151,7 @@ def iterate(
             rule.begin(m)
 
 
-def _ended(rule: ProvedGap, state: Any, stopped_by: StoppedBy) -> Outcome:
+def _ended(rule: StoppingRule, state: Any, stopped_by: StoppedBy) -> Outcome:
     return Outcome(state, stopped_by, *rule.conclude(state, stopped_by))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -37,6 +37,41 @@ def heard_since(small: bool, heard: Mask, present: Mask) -> Mask:
     if small:
         return heard | present
     return np.zeros_like(heard)
+
+
+class StoppingRule(Protocol):
+    """What decides how long ``iterate`` goes on.
+
+    Attributes
+    ----------
+    tol : float
+        0 never stops, and proves nothing.
+    rounds : int
+        The budget.
+    limit : int
+        The round after which nothing but a last proof is asked for.
+    certificate : Certificate
+        The last proof.
+    """
+
+    tol: float
+    rounds: int
+    limit: int
+    certificate: Certificate
+
+    def begin(self, m: int) -> None:
+        """Forget what was seen, at the beginning or when clients have left m of them."""
+
+    def look(
+        self, before: Any, state: Any, residual: float, objective: float, account: Account
+    ) -> Dialogue[StoppedBy | None]:
+        """Why the run stops after a round; None if it goes on."""
+
+    def finish(self, state: Any, account: Account) -> Dialogue[None]:
+        """Ask for a last proof when the budget is spent."""
+
+    def conclude(self, state: Any, stopped_by: StoppedBy) -> tuple[Certificate, bool]:
+        """What is proved at the last state, and whether the tolerance is reached."""
 
 
 @dataclass

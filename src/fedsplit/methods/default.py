@@ -18,6 +18,11 @@ MOST_ENTRIES = 2e7
 """The most entries of all clients' Hessians, m·d²: the server adds them up in every round."""
 
 
+def affordable(m: int, d: int) -> bool:
+    """Whether Hessians of m clients and d coordinates are small enough to be asked for."""
+    return d <= MOST_COORDINATES and m * d**2 <= MOST_ENTRIES
+
+
 def default_method(
     clients: Clients,
     state: Any = None,
@@ -44,7 +49,7 @@ def default_method(
     vectors = ""
     if not clients.hessians:
         vectors = "the clients cannot compute their Hessians"
-    elif d > MOST_COORDINATES or m * d**2 > MOST_ENTRIES:
+    elif not affordable(m, d):
         vectors = f"Hessians of {m} clients × {d} coordinates are too large"
     reason = f"Hessians of {m} clients × {d} coordinates are affordable"
     if state is not None:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from fedsplit.arrays import Array
 from fedsplit.clients.questions import Decrement, ProofScalars, Value
+from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError, listed
-from fedsplit.regression.fit import make_task
+from fedsplit.methods.information import FedSplitInformation
+from fedsplit.regression.client.design import Moments
+from fedsplit.regression.client.questions.coding import Frame
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import Agreement
-from fedsplit.regression.server.federation import FederatedRows, rows_here
+from fedsplit.regression.server.federation import AboutCosts, CodedRows
+from fedsplit.regression.server.glm import follow
 from fedsplit.regression.server.pool import Pool
+from fedsplit.regression.server.problem import INFORMATION, FitProblem, set_up
 
 
 class Fold(NamedTuple):
@@ -52,7 +57,7 @@ def make_folds(agreement: Agreement, folds: int | str | None, seed: int) -> list
     """
     if folds is None:
         return []
-    names = agreement.rows.members.names
+    names = agreement.rows.names
     m = len(names)
     groups = m
     group_of = np.arange(m)
@@ -74,12 +79,12 @@ def make_folds(agreement: Agreement, folds: int | str | None, seed: int) -> list
     return found
 
 
-def cross_validate(
+def cross_validation(
     agreement: Agreement,
     settings: Settings,
     folds: Sequence[Fold],
     penalties: Sequence[tuple[float, float]],
-) -> pd.DataFrame:
+) -> Dialogue[pd.DataFrame]:
     """The deviance per row at held-out clients.
 
     With D_k that of fold k, and n_k the weight of its rows, the mean is D̄ = Σ n_k D_k / Σ n_k, and
@@ -99,7 +104,13 @@ def cross_validate(
     DataFrame
         One row per penalty, with columns ``mean`` and ``se``.
     """
-    deviance = np.stack([_held_out(agreement, settings, fold, penalties) for fold in folds])
+    deviances = []
+    for fold in folds:
+        try:
+            deviances.append((yield from _held_out(agreement, settings, fold, penalties)))
+        except InputError as error:
+            raise InputError(f"{fold.title}, {error}") from None
+    deviance = np.stack(deviances)
     weights = [sum(agreement.moments[j].weight for j in fold.held_out) for fold in folds]
     shares = np.array(weights) / sum(weights)
     mean = shares @ deviance
@@ -124,39 +135,59 @@ def _check_fold(agreement: Agreement, fold: Fold) -> None:
         raise InputError(f"{fold.title}, {lacks[0]}, or use other folds")
 
 
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """The costs of clients that take no part in a fit, in its coordinates; see ``RowCosts``."""
+
+    rows: CodedRows
+    frame: Frame
+    moments: Sequence[Moments]
+
+
 def _held_out(
     agreement: Agreement,
     settings: Settings,
     fold: Fold,
     penalties: Sequence[tuple[float, float]],
-) -> Array:
+) -> Dialogue[Array]:
     """The mean deviance of the held-out rows at the models of the others, by penalty, (k,)."""
-    # in the units of the files: the training clients scale rows by their own moments
-    rows = [each.restored() for each in rows_here(agreement.rows)]
-    moments = agreement.moments
     inside, outside = (
-        FederatedRows.here(
-            agreement.plan,
-            settings.strict,
-            [rows[j] for j in clients],
-            [moments[j] for j in clients],
-        )
+        replace(agreement.rows, names=tuple(agreement.rows.names[j] for j in clients))
         for clients in (fold.training, fold.held_out)
     )
-    training = replace(agreement, rows=inside, moments=[moments[j] for j in fold.training])
-    try:
-        task = make_task(training, settings)
-    except InputError as error:
-        raise InputError(f"{fold.title}, {error}") from None
-    task = task.with_ridge(np.zeros(task.d))
-    # A column may be zero at the held-out clients, which only costs with a ridge may have: they are
-    # made with one, and then used without.
-    outside.settle(replace(task.frame, ridge=np.ones(task.d))).prepare()
-    clients = outside.settle(task.frame)
-    start = np.zeros(task.d)
-    floor = ProofScalars(**clients.ask(Decrement(start, start)).parts).floor.sum()
-    values = np.array([clients.ask(Value(x)).rows.sum() for x in task.points(penalties)])
-    weight = sum(moments[j].weight for j in fold.held_out)
-    floor += sum(moments[j].floor for j in fold.held_out) / task.scaling.unit**2
-    deviance: Array = 2.0 * (values - floor) * task.scaling.unit**2 / weight
+    known, unknown = (
+        [agreement.moments[j] for j in clients] for clients in (fold.training, fold.held_out)
+    )
+    labels = list(agreement.plan.classes)
+    problem = yield from set_up(inside, known, settings, agreement.intercept, labels)
+    problem = problem.with_ridge(np.zeros(problem.d))
+    points = yield from _points(problem, penalties)
+    costs = HeldOut(outside, problem.frame, unknown)
+    start = np.zeros(problem.d)
+    answer = yield AboutCosts(costs, Decrement(start, start))
+    floor = ProofScalars(**answer.parts).floor.sum()
+    floor += sum(each.floor for each in unknown) / problem.unit
+    values = []
+    for x in points:
+        values.append((yield AboutCosts(costs, Value(x))).rows.sum())
+    weight = sum(each.weight for each in unknown)
+    deviance: Array = 2.0 * (np.array(values) - floor) * problem.unit / weight
     return deviance
+
+
+def _points(problem: FitProblem, penalties: Sequence[tuple[float, float]]) -> Dialogue[list[Array]]:
+    """x of ``follow``, (d,) each, without proofs where one answer says all about the costs.
+
+    Models of second order are exact for quadratics: the first search has the clients' sums.
+    """
+    if not (problem.family.quadratic and problem.settings.method == INFORMATION):
+        return [each.x for each in (yield from follow(problem, penalties))]
+    first, *rest = penalties
+    [found] = yield from follow(problem, [first])
+    points = [found.x]
+    state: Any = found.state  # an InformationState
+    for l1, ridge in rest:
+        state = FedSplitInformation(problem.penalty(l1, ridge)).resume(state)
+        state = state._replace(x=state.ahead)
+        points.append(state.x)
+    return points

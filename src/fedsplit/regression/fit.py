@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
@@ -13,11 +12,11 @@ from fedsplit.clients.oracle import Removed
 from fedsplit.data.formula.formula import Formula, quoted
 from fedsplit.data.sources.sources import sources
 from fedsplit.errors import InputError, NotConverged, listed
-from fedsplit.loop.trace import Row
+from fedsplit.loop.trace import Trace
 from fedsplit.regression.client.plan import columns_of
 from fedsplit.regression.engines import ENGINES
 from fedsplit.regression.fields import with_options
-from fedsplit.regression.options import FitOptions, Regression, Settings
+from fedsplit.regression.options import FitOptions, Regression
 from fedsplit.regression.result.certificate import FitCertificate
 from fedsplit.regression.result.model import Model
 from fedsplit.regression.result.noisy import noisy_model
@@ -29,15 +28,10 @@ from fedsplit.regression.result.parts import (
     fingerprint_of,
 )
 from fedsplit.regression.server.agreement import Agreement, agree, declaration
-from fedsplit.regression.server.assessment import MOST_ROUNDING
-from fedsplit.regression.server.federation import release_rows
-from fedsplit.regression.server.firth import FirthEstimate
-from fedsplit.regression.server.identifiability import Unbounded
-from fedsplit.regression.server.limit import not_estimable, separable, without_receding
+from fedsplit.regression.server.bias import ClientsAtHand
+from fedsplit.regression.server.federation import FitDriver, release_rows
+from fedsplit.regression.server.glm import FitReport, glm
 from fedsplit.regression.server.private import search_privately
-from fedsplit.regression.server.proof import PROOF
-from fedsplit.regression.server.search import Estimate, Progress
-from fedsplit.regression.server.task import NothingToFit, Task
 from fedsplit.remote.channel import Channel
 from fedsplit.remote.masked import clients_of_run
 from fedsplit.remote.members import Members, Patience
@@ -138,8 +132,9 @@ def fit_over(channel: Channel, options: FitOptions) -> Model:
         while True:
             try:
                 agreement = prepare(members, options)
-                task = make_task(agreement, settings)
-                return finish(task, agreement, options.progress, reached)
+                driver = FitDriver(members, settings.rounds, options.progress)
+                fitting = glm(agreement, settings, reached)
+                return make_model(driver, agreement, driver.run(fitting))
             except Removed as gone:
                 members = members.without(gone.names)
                 reached = gone.reached or reached
@@ -158,7 +153,7 @@ def fit_with_noise(members: Members, options: Regression) -> Model:
     formula, excluded = asked_formula(options)
     search = search_privately(members, formula, settings, excluded)
     try:
-        found = search.run()
+        found = FitDriver(members).run(search.run())
     except Removed as gone:
         raise InputError(
             f"dp: client {listed(gone.names)} is away, and the others are not asked twice: resume "
@@ -185,67 +180,23 @@ def asked_formula(options: Regression) -> tuple[Formula, list[str]]:
     return formula, extra if options.group is None else [options.group, *extra]
 
 
-def make_task(agreement: Agreement, settings: Settings) -> Task:
-    """The regression that the clients agreed on, ready for its rounds."""
-    labels = list(agreement.plan.classes)
-    return Task(agreement.rows, agreement.moments, settings, agreement.intercept, labels)
-
-
-def finish(
-    task: Task,
-    agreement: Agreement,
-    progress: Callable[[Progress], object] | None = None,
-    reached: Mapping[str, float] | None = None,
-) -> Model:
-    """Run the rounds, and make a model of where they end.
+def make_model(driver: FitDriver, agreement: Agreement, made: FitReport) -> Model:
+    """The model of a regression.
 
     Parameters
     ----------
-    task : Task
-        The regression.
+    driver : FitDriver
+        Which asked all questions after those of the agreement.
     agreement : Agreement
-        What the clients agreed on.
-    progress : callable, optional
-        Called with a ``Progress`` after every round.
-    reached : mapping of str to float, optional
-        Coefficients to start from, by name: those of a run that lost a client.
+    made : FitReport
     """
-    first = task
-    history = task.rows.members.history
-    begun = len(history.exchanges)
-    lost: Mapping[str, str] = {}
-    earlier: list[Row] = []
-    while True:
-        try:
-            penalty = task.penalty(task.settings.l1)
-            found = task.run(penalty, report=progress, reached=reached or {}, spent=len(earlier))
-            break
-        except Unbounded as error:
-            earlier += error.trace
-            left = task.settings.rounds - len(earlier)
-            if error.direction is None or not task.reports_separation or left <= PROOF:
-                raise
-            agreement = without_receding(agreement, task, error)
-            # fewer rows may be too few for matrices
-            settings = replace(task.settings, method=task.asked_method)
-            try:
-                task = make_task(agreement, settings)
-            except NothingToFit:
-                raise separable(error) from None
-            lost = not_estimable(first, task)
-    model = _model(task, agreement, found.after(earlier), lost)
-    # the end of the fit, too, is in the history by now
-    others = [*first.asked, *history.exchanges[begun:]]
-    return replace(model, run=model.run.among(others))
-
-
-def _model(task: Task, agreement: Agreement, found: Estimate, lost: Mapping[str, str]) -> Model:
-    """The model of where the rounds ended, where the coefficients ``lost`` have no estimate."""
-    inference = task.assessment.infer(found, agreement.missing)
-    limit = None
-    if lost:
-        limit = inference.coef
-        inference = inference.without(lost)
+    problem = made.problem
+    inference = made.inference
+    history = driver.members.history
+    trace = driver.trace
+    rows = [row._replace(objective=problem.unit * row.objective) for row in trace.rows]
+    if problem.settings.firth:  # which asks about its start first
+        trace.start = trace.rows[0].objective
     estimates = Estimates(
         names=inference.names,
         values=inference.coef,
@@ -253,11 +204,12 @@ def _model(task: Task, agreement: Agreement, found: Estimate, lost: Mapping[str,
         robust=inference.robust_,
         errors=inference.errors,
         aliased=inference.aliased,
-        not_estimable=dict(lost),
-        recessions=task.rows.recessions,
-        limit=limit,
+        not_estimable=dict(made.not_estimable),
+        recessions=made.recessions,
+        limit=made.limit,
+        lost_directions=made.lost_directions,
     )
-    pool = task.pool
+    pool = problem.pool
     fit = FitStatistics(
         clients=inference.clients,
         dispersion=inference.dispersion,
@@ -267,96 +219,26 @@ def _model(task: Task, agreement: Agreement, found: Estimate, lost: Mapping[str,
         calibration=inference.calibration,
         penalised=inference.penalised,
         moments=PooledMoments(pool.names, pool.weight, pool.mean, pool.scatter, pool.target),
-        fingerprint=fingerprint_of(dict(zip(task.sizes, agreement.moments, strict=True))),
+        fingerprint=fingerprint_of(dict(zip(problem.rows.names, agreement.moments, strict=True))),
         missing_values=agreement.missing_values,
     )
-    history = task.rows.members.history
-    certificate = certified(task, found)
     run = Computation(
-        certificate=certificate,
+        certificate=FitCertificate(*made.bounds),
         converged=inference.converged,
-        trace=inference.trace,
+        trace=Trace(problem.unit * trace.start, rows),
         first_round=0,
-        rounds=len(inference.trace),
+        rounds=len(rows),
         proofs=inference.proofs,
-        warnings=[*agreement.warnings, *_warnings(task, found, certificate, lost)],
+        warnings=list(dict.fromkeys([*agreement.warnings, *made.warnings])),
         version=__version__,
         removed=dict(history.removed),
         incidents=list(history.incidents),
         logs=dict(history.logs),
-        summed=task.rows.members.summed,
+        summed=driver.members.summed,
     )
-    model = Model(agreement.plan, task.settings, estimates, fit, run)
-    if task.clients.free:
+    run = run.among([*agreement.exchanges, *history.exchanges[driver.begun :]])
+    model = Model(agreement.plan, problem.settings, estimates, fit, run)
+    if driver.members.channel.free:
         # A model holds its clients only where a question to them costs nothing.
-        return replace(model, task=task, x=inference.x)
+        return replace(model, at_hand=ClientsAtHand(driver.members, problem), x=inference.x)
     return model
-
-
-def _warnings(
-    task: Task, found: Estimate, certificate: FitCertificate, lost: Mapping[str, str]
-) -> Iterator[str]:
-    """What a reader of the table has to know of the estimate."""
-    if lost:
-        plural = "s" * (len(lost) > 1)
-        instead = "; firth gives all of them finite estimates" * task.family.binary
-        yield (
-            f"the data do not determine the coefficient{plural} of {listed(lost, 4)}, which would "
-            "grow without bound: the others are those of the fit without the rows that say so"
-            + instead
-        )
-    if found.undetermined:
-        weak = listed(found.undetermined, 4)
-        remedy = "add a ridge, or leave it out"
-        if task.family.name == "huber":  # whose curvature is that of rows with residuals below it
-            remedy = "choose a larger delta, in units of the target, add a ridge, or leave it out"
-        yield f"the data hardly determine the coefficient of {weak}: {remedy}"
-    if found.converged and not certificate.within(MOST_ROUNDING):
-        yield (
-            "columns nearly cancel: rounding can have moved coefficients by up to "
-            f"{_known(certificate.arithmetic)} standard errors; centre them, or leave one out"
-        )
-    if not found.converged:
-        proved = "nothing is proved"
-        if certificate.bound is not None:
-            proved = f"{certificate.bound:.1g} standard errors are proved"
-        advice = _advice(found, task.settings)
-        yield f"{proved}, not the tolerance of {task.settings.tol:g}: {advice}"
-
-
-def _advice(found: Estimate, settings: Settings) -> str:
-    """What to do if the proved distance is above the tolerance."""
-    if len(found.trace) + PROOF >= settings.rounds:
-        return "allow more rounds"
-    return "rounding leaves no better bound; if it will do, set a larger tol"
-
-
-def _known(bound: float | None) -> str:
-    if bound is None:
-        return "any number of"
-    return f"{bound:.1g}"
-
-
-def certified(task: Task, found: Estimate) -> FitCertificate:
-    """What is proved at the end of the rounds, in the units of the data."""
-    proved = found.proof.certificate
-    gap = proved.gap
-    if gap is not None:
-        gap *= task.scaling.unit**2
-    arithmetic: float | None = task.assessment.arithmetic(found)
-    if arithmetic == math.inf:
-        arithmetic = None
-    distance = task.assessment.distance(found)
-    if distance == math.inf:  # a proof about some directions alone bounds no coefficient
-        distance = None
-    stationary = None
-    if isinstance(found, FirthEstimate):
-        stationary = found.look.distance
-    return FitCertificate(
-        gap,
-        distance,
-        proved.reason,
-        arithmetic,
-        task.assessment.inflation(found),
-        stationary,
-    )

@@ -27,7 +27,7 @@ from fedsplit.remote.checkpoint import Checkpoint
 from fedsplit.remote.members import Patience
 
 if TYPE_CHECKING:
-    from fedsplit.regression.server.search import Progress
+    from fedsplit.regression.server.federation import Progress
 
 WITHOUT_NOISE = ("standardize", "aliased", "separation", "empty_site", "tol", "rounds", "seed")
 """Options that have no effect on a fit with noise."""

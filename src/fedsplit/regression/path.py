@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,21 +14,26 @@ from fedsplit import html as pages
 from fedsplit.arrays import Array, Mask
 from fedsplit.checks import number
 from fedsplit.data.sources.sources import sources
+from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.findings import Finding, in_lines
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.cross_validation import cross_validate, make_folds
+from fedsplit.regression.cross_validation import cross_validation, make_folds
 from fedsplit.regression.fields import with_options
-from fedsplit.regression.fit import certified, finish, make_task, prepare, with_declaration
+from fedsplit.regression.fit import make_model, prepare, with_declaration
 from fedsplit.regression.options import PathOptions, Settings
 from fedsplit.regression.result.certificate import FitCertificate
 from fedsplit.regression.result.model import Model
 from fedsplit.regression.result.table import Summary, aligned, shortened
 from fedsplit.regression.server.agreement import Agreement
-from fedsplit.regression.server.search import Estimate
-from fedsplit.regression.server.task import Task
+from fedsplit.regression.server.bias import ClientsAtHand
+from fedsplit.regression.server.federation import FitDriver, about
+from fedsplit.regression.server.glm import Measures, fit_problem, follow
+from fedsplit.regression.server.inference import Bounds
+from fedsplit.regression.server.minimise import Minimum
+from fedsplit.regression.server.problem import FitProblem, set_up
 from fedsplit.remote.channel import LocalChannel
 from fedsplit.remote.members import Members
 from fedsplit.remote.summed import SummedChannel
@@ -68,7 +73,7 @@ class RegularisationPath:
         The formula and the categories that the clients agreed on.
     nobs, n_clients : int
         Rows and clients.
-    task, agreement : Task, Agreement or None
+    at_hand, agreement : ClientsAtHand, Agreement or None
         The regression, for other λ; None if the path was pickled.
     """
 
@@ -84,7 +89,7 @@ class RegularisationPath:
     plan: Plan
     nobs: int
     n_clients: int
-    task: Task | None = None
+    at_hand: ClientsAtHand | None = None
     agreement: Agreement | None = None
 
     def __repr__(self) -> str:
@@ -107,7 +112,7 @@ class RegularisationPath:
 
     def __getstate__(self) -> dict[str, Any]:
         """Results alone: what is pickled holds no row, and no way to one."""
-        return {**vars(self), "task": None, "agreement": None}
+        return {**vars(self), "at_hand": None, "agreement": None}
 
     @property
     def distance(self) -> Array:
@@ -138,11 +143,14 @@ class RegularisationPath:
         It is that of ``fit`` with l1 and ridge of this λ, with as many rounds and its tolerance.
         """
         lam = number("lam", lam)
-        if self.task is None or self.agreement is None:
+        if self.at_hand is None or self.agreement is None:
             raise InputError("this path has no clients at hand to run on: fit it in one process")
-        tol = min(self.task.settings.tol, Settings.tol)
-        task = self.task.at(lam * self.l1_ratio, lam * (1.0 - self.l1_ratio), tol)
-        return finish(task, self.agreement)
+        problem = self.at_hand.problem
+        tol = min(problem.settings.tol, Settings.tol)
+        problem = problem.with_penalties(lam * self.l1_ratio, lam * (1.0 - self.l1_ratio), tol)
+        driver = FitDriver(self.at_hand.members, problem.settings.rounds)
+        made = driver.run(fit_problem(problem, self.agreement.missing, {}))
+        return make_model(driver, self.agreement, made)
 
     def summary(self) -> Summary:
         """One line per λ, as text: ``print(path.summary())``."""
@@ -215,50 +223,93 @@ def path(options: PathOptions) -> RegularisationPath:
     settings = options.settings
     agreement = prepare(members, options)
     folds = make_folds(agreement, options.folds, settings.seed)
-    task = make_task(agreement, settings)
+    driver = FitDriver(members)
+    followed = driver.run(regularisation(agreement, options, lambdas))
+    problem, minima = followed.problem, followed.minima
+    x = np.stack([each.x for each in minima])
+    params = problem.coordinates.coefficients(x)
+    index = pd.Index(followed.lambdas, name="lambda")
+    cv = None
+    if folds:
+        cv = driver.run(cross_validation(agreement, settings, folds, followed.penalties))
+        cv = cv.set_index(index)
+    return RegularisationPath(
+        lambdas=followed.lambdas,
+        params=pd.DataFrame(
+            problem.coordinates.coefficients(x), index=index, columns=problem.names
+        ),
+        active=np.count_nonzero(x[:, problem.penalised(2) > 0], axis=1),
+        # at λ_max those that found it are counted
+        rounds=np.diff([0, *(each.rounds for each in minima)]),
+        certificates=[FitCertificate(*each) for each in followed.bounds],
+        converged=np.array([each.converged for each in minima]),
+        cv=cv,
+        warnings=[*agreement.warnings, *in_lines(_unproved(followed))],
+        l1_ratio=l1_ratio,
+        plan=agreement.plan,
+        nobs=problem.pool.n,
+        n_clients=len(members.summed) or problem.m,
+        at_hand=ClientsAtHand(members, problem),
+        agreement=agreement,
+    )
+
+
+class Followed(NamedTuple):
+    """The minima of a path.
+
+    Attributes
+    ----------
+    problem : FitProblem
+    lambdas : (k,) array
+        Decreasing.
+    penalties : list of (float, float)
+        l1 and ridge of each.
+    minima : list of Minimum
+    bounds : list of Bounds
+        What is proved of each.
+    """
+
+    problem: FitProblem
+    lambdas: Array
+    penalties: list[tuple[float, float]]
+    minima: list[Minimum]
+    bounds: list[Bounds]
+
+
+def regularisation(
+    agreement: Agreement, options: PathOptions, lambdas: Array | None
+) -> Dialogue[Followed]:
+    """A regression for one λ after the other; without any, from the largest that matters."""
+    problem = yield from set_up(
+        *(agreement.rows, agreement.moments, options.settings, agreement.intercept),
+        labels=list(agreement.plan.classes),
+    )
     # the ridge is part of the server's penalty, so that the clients' costs are the same for every λ
-    task = task.with_ridge(np.zeros(task.d))
-    null: Estimate | None = None
+    problem = problem.with_ridge(np.zeros(problem.d))
+    l1_ratio = options.l1_ratio
+    null: Minimum | None = None
     if lambdas is None:
-        null = task.run(task.penalty(EVERYTHING))
+        [null] = yield from follow(problem, [(EVERYTHING, 0.0)])
         shares = np.geomspace(1.0, options.ratio, options.n_lambdas)
-        lambdas = _lambda_max(task, null, l1_ratio) * shares
+        lambdas = _lambda_max(problem, null, l1_ratio) * shares
     penalties = [(lam * l1_ratio, lam * (1.0 - l1_ratio)) for lam in lambdas]
     steps = list(penalties)
     if null is not None and l1_ratio > 0:
         # at λ_max itself rounding would decide which coefficient is zero
         steps[0] = (EVERYTHING, penalties[0][1])
-    found = list(task.follow(steps, null))
-    rounds = np.array([len(each.trace) for each in found])
-    if null is not None:
-        rounds[0] += len(null.trace)
-    x = np.stack([each.x for each in found])
-    index = pd.Index(lambdas, name="lambda")
-    cv = None
-    if folds:
-        cv = cross_validate(agreement, settings, folds, penalties).set_index(index)
-    return RegularisationPath(
-        lambdas=lambdas,
-        params=pd.DataFrame(task.coefficients(x), index=index, columns=task.names),
-        active=np.count_nonzero(x[:, task.penalised(2) > 0], axis=1),
-        rounds=rounds,
-        certificates=[certified(task, each) for each in found],
-        converged=np.array([each.converged for each in found]),
-        cv=cv,
-        warnings=[*agreement.warnings, *in_lines(_unproved(lambdas, found))],
-        l1_ratio=l1_ratio,
-        plan=agreement.plan,
-        nobs=task.pool.n,
-        n_clients=task.clients.m * task.clients.stands_for,
-        task=task,
-        agreement=agreement,
-    )
+    minima = yield from follow(problem, steps, null)
+    measures = Measures(problem)
+    bounds = []
+    for each in minima:
+        point = yield from about(problem, measures.of_proof(each.proof))
+        bounds.append(point.bounds)
+    return Followed(problem, lambdas, penalties, minima, bounds)
 
 
-def _unproved(lambdas: Array, found: Sequence[Estimate]) -> list[Finding]:
+def _unproved(followed: Followed) -> list[Finding]:
     """The values of λ at which the tolerance is not proved."""
     findings = []
-    for lam, each in zip(lambdas, found, strict=True):
+    for lam, each in zip(followed.lambdas, followed.minima, strict=True):
         if not each.converged:
             what = f"the tolerance is not proved ({each.proof.certificate.reason})"
             one = f"lambda {lam:.5g}: {what}"
@@ -266,16 +317,16 @@ def _unproved(lambdas: Array, found: Sequence[Estimate]) -> list[Finding]:
     return findings
 
 
-def _lambda_max(task: Task, null: Estimate, l1_ratio: float) -> float:
+def _lambda_max(problem: FitProblem, null: Minimum, l1_ratio: float) -> float:
     """The smallest λ at which all penalised coefficients are zero: max_i |g_i|/(w_i·l1_ratio).
 
     g is the gradient at ``null``, the model without them, and w_i the factor of l1 in the
     coordinates of the rounds.
     """
     g = null.proof.gradients.sum(axis=0)
-    w = task.penalised(1)
+    w = problem.penalised(1)
     # a constraint keeps a coefficient at zero if its gradient is positive, however large
-    steepness = np.where(task.nonnegative, np.maximum(-g, 0.0), np.abs(g))
+    steepness = np.where(problem.nonnegative, np.maximum(-g, 0.0), np.abs(g))
     highest = float(np.max(steepness[w > 0] / w[w > 0], initial=0.0)) / (l1_ratio or RIDGE_ONLY)
     if highest == 0.0:
         raise InputError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -145,15 +145,28 @@ class Calibration(NamedTuple):
         return cls(*np.zeros((3, len(BINS) - 1)))
 
 
-def shares(A: Array, direction: Array) -> Array:
-    """A times a direction, (n,), as shares of the terms of the sums; 0 where that is rounding."""
+def shares(A: Array, direction: Array, length: float | None = None) -> Array:
+    """A times a direction, (n,), as shares of the terms of the sums; 0 where that is rounding.
+
+    ``length`` is that of a longer direction that this one is a part of.
+    """
     terms = A * direction
+    if length is None:
+        length = float(np.linalg.norm(direction))
     # Entries of the direction that would be zero without rounding are no terms.
-    crumbs = CRUMB * np.linalg.norm(direction) * np.linalg.norm(A, axis=1)
+    crumbs = CRUMB * length * np.linalg.norm(A, axis=1)
     sizes = np.maximum(np.abs(terms).sum(axis=1), crumbs + np.finfo(np.float64).tiny)
     found: Array = terms.sum(axis=1) / sizes
     found[np.abs(found) <= AT_REST] = 0.0
     return found
+
+
+def _first(moves: Iterable[Array]) -> Array:
+    """Of several moves of each row, (n,), the first that is not 0."""
+    first, *others = moves
+    for each in others:
+        first = np.where(first == 0, each, first)
+    return first
 
 
 @dataclass
@@ -247,11 +260,37 @@ class Design:
             cross=cross,
         )
 
-    def margins(self, whiten: Array, direction: Array) -> Array:
-        """How much a direction, (r,), favours each row, (n,): ``shares`` of A times ``whiten``."""
-        if self.family.margin is None or direction.shape != whiten.shape[1:]:
+    def margins(self, whiten: Array | None, directions: Array) -> tuple[Array, Array]:
+        """How much directions of the rounds, (k, d), favour each row, (n,): least and most.
+
+        Of several classes, the row's own class is compared with every other one. The first
+        direction goes furthest: the others count where those before them leave a comparison as it
+        is.
+        """
+        A = self.A if whiten is None else self.A @ whiten
+        if self.family.margin is not None:
+            moves = _first(shares(A, each) for each in directions)
+            margin = self.family.margin(self.b, moves)
+            return margin, margin
+        if not self.family.has_reference:
             raise InputError(f"{self.family.name} has no such direction of recession")
-        return self.family.margin(self.b, shares(self.A @ whiten, direction))
+        # by class, with the reference, whose predictor stays
+        each_class = [
+            np.vstack([np.zeros((1, A.shape[1])), each.reshape(-1, A.shape[1])])
+            for each in directions
+        ]
+        least, most = np.full(len(self.b), np.inf), np.full(len(self.b), -np.inf)
+        for own in range(self.classes):
+            mine = self.b == own
+            for other in range(self.classes):
+                if other != own:
+                    gain = _first(
+                        shares(A[mine], way[own] - way[other], float(np.linalg.norm(way)))
+                        for way in each_class
+                    )
+                    least[mine] = np.minimum(least[mine], gain)
+                    most[mine] = np.maximum(most[mine], gain)
+        return least, most
 
     def at_rest(self, recession: Recession) -> Design:
         """The rows whose loss does not change along a direction; they are not scaled yet."""

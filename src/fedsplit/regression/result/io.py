@@ -157,6 +157,7 @@ def save(model: Model, folder: Path) -> None:
         "settings": dataclasses.asdict(model.settings),
         "names": list(estimates.names),
         "recessions": [each._asdict() for each in estimates.recessions],
+        "lost_directions": estimates.lost_directions,
         "moments": _moments_record(fit.moments),
         "fingerprint": fit.fingerprint,
         "missing_values": dict(fit.missing_values),
@@ -225,6 +226,7 @@ def _estimates(record: Mapping[str, Any], arrays: Mapping[str, Array]) -> Estima
         aliased=record["aliased"],
         not_estimable=record["not_estimable"],
         recessions=[_recession(each) for each in record["recessions"]],
+        lost_directions=record["lost_directions"],
         limit=arrays.get("limit"),
     )
 

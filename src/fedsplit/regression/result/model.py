@@ -15,7 +15,6 @@ from scipy.special import fdtrc
 
 from fedsplit.arrays import Array
 from fedsplit.checks import number
-from fedsplit.clients.questions import Value
 from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import InputError
 from fedsplit.loop.trace import Trace
@@ -28,9 +27,8 @@ from fedsplit.regression.result.certificate import FitCertificate
 from fedsplit.regression.result.distributions import Normal, StudentT
 from fedsplit.regression.result.parts import Computation, Estimates, FitStatistics
 from fedsplit.regression.result.prediction import Kind, Unseen, predict
-from fedsplit.regression.server.bias import Bias, bias
-from fedsplit.regression.server.proof import PROOF
-from fedsplit.regression.server.task import Task
+from fedsplit.regression.server.bias import Bias, ClientsAtHand, bias
+from fedsplit.regression.server.minimise import PROOF
 
 
 class FTest(NamedTuple):
@@ -69,7 +67,7 @@ class Model:
         How well the model fits, and to which rows.
     run : Computation
         How it was computed, and what is proved.
-    task, x : Task or None, (r,) array or None
+    at_hand, x : ClientsAtHand or None, (r,) array or None
         The regression and its solution in the coordinates of the rounds, where the clients are at
         hand. No rows are held: they are read and coded again when they are needed.
     """
@@ -79,7 +77,7 @@ class Model:
     estimates: Estimates
     fit: FitStatistics
     run: Computation
-    task: Task | None = field(default=None, repr=False)
+    at_hand: ClientsAtHand | None = field(default=None, repr=False)
     x: Array | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
@@ -100,7 +98,7 @@ class Model:
 
     def __getstate__(self) -> dict[str, Any]:
         """Results alone: what is pickled holds no row, and no way to one."""
-        return {**vars(self), "task": None, "x": None}
+        return {**vars(self), "at_hand": None, "x": None}
 
     @property
     def family(self) -> Family:
@@ -458,7 +456,7 @@ class Model:
         """
         if self.run.summed:
             raise InputError("averaging needs the answers of single clients: fit without secure")
-        if self.task is None or self.x is None:
+        if self.at_hand is None or self.x is None:
             raise InputError("this model has no clients at hand to run on: fit it in one process")
         if self.estimates.limit is not None:
             raise InputError("some coefficients grow without bound: there is nothing to compare")
@@ -468,8 +466,7 @@ class Model:
             raise InputError(
                 "averaging methods take no l1 and no constraints: there is nothing to compare"
             )
-        self.task.clients.ask(Value(self.x))  # raises if the data have changed since
-        clients, x, back = self.task.in_scaled_columns(self.x)
+        clients, x, back = self.at_hand.in_scaled_columns(self.x)
         known = np.isfinite(self.estimates.values)
         errors = self.estimates.errors[known]
         return bias(clients, x, back, errors, self.params[known], method, **settings)

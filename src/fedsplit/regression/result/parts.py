@@ -45,6 +45,8 @@ class Estimates:
         The directions in which they grow.
     limit : (d,) array or None
         Coefficients of the other rows, for predictions, where some grow without bound.
+    lost_directions : int
+        In how many directions they grow, or are not determined by the other rows.
     """
 
     names: Sequence[str]
@@ -56,11 +58,12 @@ class Estimates:
     not_estimable: Mapping[str, str] = field(default_factory=dict)
     recessions: Sequence[Recession] = ()
     limit: Array | None = None
+    lost_directions: int = 0
 
     @property
     def rank(self) -> int:
         """How many coefficients are estimated."""
-        return int(np.isfinite(self.predicting).sum())
+        return int(np.isfinite(self.predicting).sum()) - self.lost_directions
 
     @property
     def predicting(self) -> Array:

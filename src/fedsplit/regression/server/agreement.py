@@ -21,6 +21,7 @@ from fedsplit.data.pooled.function import State
 from fedsplit.data.types import Type
 from fedsplit.dialogue import Dialogue, converse, together
 from fedsplit.errors import InputError, listed
+from fedsplit.loop.trace import Row
 from fedsplit.regression.client.design import Moments
 from fedsplit.regression.client.findings import Finding, in_lines
 from fedsplit.regression.client.measuring import Measured
@@ -37,7 +38,7 @@ from fedsplit.regression.server.column_types import (
     with_columns,
     with_types,
 )
-from fedsplit.regression.server.federation import FederatedRows, FitAsking
+from fedsplit.regression.server.federation import CodedRows, FitAsking, FitDriver, code_rows
 from fedsplit.regression.server.levels import with_levels
 from fedsplit.remote.members import Members
 
@@ -51,8 +52,8 @@ class Agreement:
     formula : Formula
     plan : Plan
         How every client makes a design of its rows.
-    rows : FederatedRows
-        The designs; a client without a complete row is left out.
+    rows : CodedRows
+        The rows that are used; a client without a complete one is left out.
     moments : sequence of Moments
         Of each of them.
     missing : mapping of str to int
@@ -61,15 +62,18 @@ class Agreement:
         How many values each column lacks, over all clients.
     warnings : sequence of str
         What could disclose single rows, or was left out: one line for each kind.
+    exchanges : sequence of Row
+        All that was asked until then.
     """
 
     formula: Formula
     plan: Plan
-    rows: FederatedRows
+    rows: CodedRows
     moments: Sequence[Moments]
     missing: Mapping[str, int]
     missing_values: Mapping[str, int]
     warnings: Sequence[str]
+    exchanges: Sequence[Row] = ()
 
     @property
     def intercept(self) -> int | None:
@@ -145,8 +149,10 @@ def agree(
         draft = with_declarations(draft, settings)
     agreed = converse(agree_on_plan(draft, settings), FitAsking(members))
     plan, used = agreed.plan, agreed.used
-    rows = FederatedRows(members.only(list(used)), plan, settings.strict)
-    coded = rows.code()
+    clusters = len(members.summed)
+    rows, coded = FitDriver(members).run(
+        code_rows(CodedRows(tuple(used), plan, settings.strict, clusters=clusters))
+    )
     _check_terms(plan, dict(zip(used, coded, strict=True)))
     warnings = [each.warnings for each in agreed.counts.values()]
     warnings += [each.warnings for each in coded]
@@ -158,6 +164,7 @@ def agree(
         missing={name: each.rows - used.get(name, 0) for name, each in agreed.counts.items()},
         missing_values=sum((Counter(each.missing) for each in agreed.counts.values()), Counter()),
         warnings=in_lines(chain(agreed.findings, _left_out(agreed), *warnings)),
+        exchanges=tuple(members.history.exchanges),
     )
 
 

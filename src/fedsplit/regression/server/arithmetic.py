@@ -8,13 +8,13 @@ of, which shows where large terms nearly cancel.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.clients.questions import ProofScalars
-from fedsplit.regression.server.inference import inverse
+from fedsplit.regression.server.coordinates import Coordinates
+from fedsplit.regression.server.problem import inverse
 
 ROUNDING = np.finfo(np.float64).eps / 2.0
 
@@ -25,43 +25,29 @@ EVALUATION = 32.0
 """Roundings in offsets, targets, means and slopes, in units of the predictor."""
 
 
-class Design(NamedTuple):
-    """How the columns of the rounds were formed.
-
-    Attributes
-    ----------
-    whiten : (r, r) array
-        What the r scaled columns that are not aliased were multiplied by; the identity if by
-        nothing.
-    precise : bool
-        Whether that was done in twice the working precision.
-    copies : int
-        How many coefficients each column has.
-    """
-
-    whiten: Array
-    precise: bool
-    copies: int
-
-    def errors(self, H: Array) -> Array:
-        """√Σ wφ''E², (d,), of the errors E in each column, in roundings; H is Σ wφ'' y yᵀ."""
-        sizes = np.sqrt(np.diag(H))
-        if self.precise:
-            return np.asarray(2.0 * sizes)
-        r = len(self.whiten)
-        inverse = np.linalg.inv(self.whiten)
-        # two for centring and scaling, and one for each term of the sum
-        terms = 2.0 + np.count_nonzero(self.whiten, axis=0)
-        found = []
-        for c in range(self.copies):
-            block = H[c * r : (c + 1) * r, c * r : (c + 1) * r]
-            scaled = np.sqrt(np.maximum(np.diag(inverse.T @ block @ inverse), 0.0))
-            found.append(terms * (scaled @ np.abs(self.whiten)))
-        return np.asarray(np.maximum(np.concatenate(found), 2.0 * sizes))
+def column_errors(coordinates: Coordinates, H: Array) -> Array:
+    """√Σ wφ''E², (d,), of the errors E in each column, in roundings; H is Σ wφ'' y yᵀ."""
+    sizes = np.sqrt(np.diag(H))
+    if coordinates.precise:
+        return np.asarray(2.0 * sizes)
+    blocks = len(coordinates.blocks)
+    r = len(H) // blocks
+    whiten: Array = np.eye(r)
+    if coordinates.whiten is not None:
+        whiten = coordinates.whiten[coordinates.columns]
+    unwhiten = np.linalg.inv(whiten)
+    # two for centring and scaling, and one for each term of the sum
+    terms = 2.0 + np.count_nonzero(whiten, axis=0)
+    errors = []
+    for c in range(blocks):
+        block = H[c * r : (c + 1) * r, c * r : (c + 1) * r]
+        scaled = np.sqrt(np.maximum(np.diag(unwhiten.T @ block @ unwhiten), 0.0))
+        errors.append(terms * (scaled @ np.abs(whiten)))
+    return np.asarray(np.maximum(np.concatenate(errors), 2.0 * sizes))
 
 
 def gradient_error(
-    design: Design, H: Array, x: Array, scalars: ProofScalars, weight: float
+    coordinates: Coordinates, H: Array, x: Array, scalars: ProofScalars, weight: float
 ) -> float:
     """A bound on the error of the gradient at x in the norm of H⁻¹; nan if H is singular.
 
@@ -73,7 +59,7 @@ def gradient_error(
 
     Parameters
     ----------
-    design : Design
+    coordinates : Coordinates
     H : (d, d) array
         The Hessian at x.
     x : (d,) array
@@ -87,7 +73,7 @@ def gradient_error(
     correlated = np.abs(inverse(H / np.outer(sizes, sizes)))
     deviance = max(0.0, 2.0 * float(np.sum(scalars.value - scalars.floor)))
     residual = math.sqrt(max(deviance, weight))
-    errors = design.errors(H)
+    errors = column_errors(coordinates, H)
     relative = errors / sizes
     fitted = math.sqrt(max(0.0, float(x @ H @ x)))
     parts = [
@@ -99,16 +85,11 @@ def gradient_error(
     return ROUNDING * float(sum(parts))
 
 
-def conversion_error(terms: Array, x: Array, origin: Array) -> Array:
-    """A bound on what the way back to the units of the files adds to every coefficient, (q,).
-
-    Parameters
-    ----------
-    terms : (q, d) array
-        The sizes of the terms whose sums x is multiplied by.
-    x : (d,) array
-    origin : (q,) array
-        What is added then.
-    """
-    found: Array = ROUNDING * ((len(x) + 5.0) * (terms @ np.abs(x)) + np.abs(origin))
-    return found
+def conversion_error(coordinates: Coordinates, x: Array) -> Array:
+    """A bound on what the way back to the units of the files adds to every coefficient, (q,)."""
+    # the sizes of the terms whose sums x is multiplied by
+    terms = np.abs(coordinates.unscaling) @ np.abs(coordinates.basis)
+    if coordinates.precise:
+        terms = np.abs(coordinates.back)
+    added: Array = ROUNDING * ((len(x) + 5.0) * (terms @ np.abs(x)) + np.abs(coordinates.origin))
+    return added

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,53 @@ from fedsplit.errors import InputError
 from fedsplit.loop.conversation import Conversation
 from fedsplit.methods.fedgd import AverageState, FedGD
 from fedsplit.methods.fedprox import FedProx
+from fedsplit.regression.server.federation import FitDriver
+from fedsplit.regression.server.problem import FitProblem
+from fedsplit.remote.members import Members
 from fedsplit.threads import one_blas_thread
+
+
+@dataclass(frozen=True)
+class ClientsAtHand:
+    """A regression whose clients can be asked more at no price.
+
+    Attributes
+    ----------
+    members : Members
+    problem : FitProblem
+    """
+
+    members: Members
+    problem: FitProblem
+
+    def in_scaled_columns(self, x: Array) -> tuple[Clients, Array, Array]:
+        """The problem as methods that average would be run on it: with columns not orthonormal.
+
+        Returns
+        -------
+        clients : Clients
+            Of the scaled columns that are not aliased.
+        x : (d,) array
+            The point x of the rounds in coefficients of the scaled columns.
+        back : (d, d) array
+            Takes those to coefficients in the units of the files.
+        """
+        problem = self.problem
+        driver = FitDriver(self.members)
+        clients = driver.clients(problem)
+        clients.prepare()  # raises if the data have changed since
+        if problem.settings.biased is not None:
+            return clients, x, problem.back[problem.kept]
+        whiten = None
+        if problem.aliased:
+            columns = problem.coordinates.columns
+            whiten = np.ascontiguousarray(np.eye(len(columns))[:, columns])
+        frame = replace(problem.frame, whiten=whiten, precise=False)
+        scaled = replace(problem, frame=frame)
+        kept = problem.kept
+        back = problem.coordinates.unscaling[np.ix_(kept, kept)]
+        return driver.clients(scaled), (problem.basis @ x)[kept], back
+
 
 AVERAGING: dict[str, tuple[type[FedGD | FedProx], dict[str, Any]]] = {
     "fedavg": (FedGD, {"local_steps": 10}),

@@ -1,33 +1,325 @@
-"""The clients of a fit as its server sees them: asked all at once, wherever they are."""
+"""The driver of a regression: whatever is done about asking is done here, once.
+
+The dialogues of a regression ask about rows that are coded alike (``AboutRows``), and about the
+costs that are made of them (``AboutCosts``). The driver knows who takes part, asks all of them at
+once, wherever they are, counts the exchanges, and reports the rounds.
+"""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.clients.effects import Kind
 from fedsplit.clients.oracle import Removed
-from fedsplit.dialogue import Several
+from fedsplit.clients.question import CostQuestion
+from fedsplit.clients.stacked import QUIET
+from fedsplit.dialogue import Dialogue, Interruption, Several, advance, converse
 from fedsplit.fixed_point import LIMBS
-from fedsplit.loop.trace import Row
+from fedsplit.loop.certificate import Certificate
+from fedsplit.loop.conversation import Conversation
+from fedsplit.loop.result import Diverged
+from fedsplit.loop.trace import Row, Trace
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
-from fedsplit.regression.client.design import Design, Moments, Recession, Scaling
+from fedsplit.regression.client.design import Design, Moments, Recession
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.privacy.privacy import Privacy
 from fedsplit.regression.client.questions.coding import Coding, Frame, key_of
 from fedsplit.regression.client.questions.fit_question import FitQuestion
-from fedsplit.regression.client.questions.moments import Code, Coded, Products, Settle
-from fedsplit.regression.client.questions.noisy import NoisySums
+from fedsplit.regression.client.questions.moments import Code, Coded, Settle
 from fedsplit.regression.client.questions.survey import joined
 from fedsplit.remote.channel import Channel, LocalChannel, Reply, Request
 from fedsplit.remote.clients import RemoteClients
 from fedsplit.remote.counting import numbers_in
 from fedsplit.remote.members import Check, Members
+from fedsplit.threads import one_blas_thread
+
+R = TypeVar("R")
+
+QUICK = 200
+"""With more coefficients a proof for a progress bar takes longer than a round."""
+
+
+@dataclass(frozen=True)
+class CodedRows:
+    """Which rows a regression is about.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The clients that take part.
+    plan : Plan
+        How their rows become numbers.
+    strict : bool
+        Whether clients refuse answers that could disclose single rows.
+    recessions : tuple of Recession
+        Only rows that are at rest along these directions take part.
+    matrices : bool
+        Whether every client sends a matrix in every round.
+    directions : bool
+        Whether every client says what a direction does to its rows.
+    clusters : int
+        How many clients there are; in secure sums they have one name together.
+    """
+
+    names: tuple[str, ...]
+    plan: Plan
+    strict: bool
+    recessions: tuple[Recession, ...] = ()
+    matrices: bool = True
+    directions: bool = True
+    clusters: int = 0
+
+
+@dataclass(frozen=True)
+class AboutRows:
+    """A question about coded rows; the answer is a list with one entry for each client.
+
+    Attributes
+    ----------
+    rows : CodedRows
+    question : callable
+        The question to a cohort, from the coding of its rows.
+    """
+
+    rows: CodedRows
+    question: Callable[[Coding], FitQuestion]
+
+
+class RowCosts(Protocol):
+    """Costs that are made of coded rows."""
+
+    @property
+    def rows(self) -> CodedRows: ...
+
+    @property
+    def frame(self) -> Frame:
+        """The coordinates, and the ridge."""
+
+    @property
+    def moments(self) -> Sequence[Moments]:
+        """Those of each client's rows, by which its data are recognised."""
+
+
+class AboutCosts(NamedTuple):
+    """A question about costs.
+
+    Attributes
+    ----------
+    costs : RowCosts
+    question : CostQuestion, FitQuestion or effect
+        The answer to a ``FitQuestion`` is a list with one entry for each client.
+    """
+
+    costs: RowCosts
+    question: Any
+
+
+class Everyone(NamedTuple):
+    """A question that is asked until every client has answered it."""
+
+    question: CostQuestion
+
+
+class InTrace(NamedTuple):
+    """A question about rows that is a round as well, and counts among the rounds."""
+
+    question: FitQuestion
+
+
+class Progress(NamedTuple):
+    """A round as a user sees it.
+
+    Attributes
+    ----------
+    round : int
+    gap : float
+        A bound on F(x) - F*, or an estimate from the last move; nan before there is one.
+    answered, clients : int
+        How many clients answered, and how many there are.
+    floats : int
+        Sent both ways so far.
+    proved : bool
+        Whether the gap is a bound. After each round that is a measurement, which is not counted,
+        and made only if the clients are in this process.
+    """
+
+    round: int
+    gap: float
+    answered: int
+    clients: int
+    floats: int
+    proved: bool = False
+
+
+class Reported(NamedTuple):
+    """What a round has come to, for whoever watches; the answer is None.
+
+    Attributes
+    ----------
+    gap : float
+        F(x) - F*, as it is estimated; nan if it is not.
+    proved : float or None
+        A bound on it, if there is one.
+    proof : Dialogue or None
+        Finds a bound, where asking costs nothing.
+    """
+
+    gap: float = math.nan
+    proved: float | None = None
+    proof: Dialogue[Certificate] | None = None
+
+
+class FitDriver:
+    """Asks the members of a run on behalf of the dialogues of a regression.
+
+    Parameters
+    ----------
+    members : Members
+    rounds : float
+        The budget: who wants to ask more about costs gets a ``BudgetSpent``.
+    report : callable, optional
+        Called with a ``Progress`` after every round, with gaps in the units of the files.
+
+    Attributes
+    ----------
+    trace : Trace
+        All exchanges about costs; the others are in the members' history.
+    begun : int
+        How many there were when it began.
+    """
+
+    def __init__(
+        self,
+        members: Members,
+        rounds: float = math.inf,
+        report: Callable[[Progress], object] | None = None,
+    ) -> None:
+        self.members = members
+        self.trace = Trace(math.nan)
+        self.begun = len(members.history.exchanges)
+        self._rounds = rounds
+        self._report = report
+        # by the identity of the costs, which are kept so that it stays theirs
+        self._conversations: dict[int, tuple[RowCosts, Conversation]] = {}
+
+    @classmethod
+    def here(cls, rows: CodedRows, designs: list[Design], moments: list[Moments]) -> FitDriver:
+        """The driver of rows in this process that are coded already."""
+        coding = Coding(rows.plan, rows.strict, rows.names)
+        return cls(Members(LocalChannel(DatasetCohort.of_rows(coding, designs, moments))))
+
+    def run(self, dialogue: Dialogue[R]) -> R:
+        """Carry a dialogue to its end."""
+        with one_blas_thread(), np.errstate(**QUIET):
+            try:
+                return converse(dialogue, self)
+            except Diverged as error:
+                error.result.trace.rows.extend(self.trace.rows)
+                raise
+            except Removed:
+                # the others agree anew, and what was asked in vain counts all the same
+                self.members.history.exchanges += self.trace.rows
+                raise
+
+    def ask(self, question: AboutRows | AboutCosts) -> Any:
+        """Answer a question of a dialogue, or carry out what it wants of the driver."""
+        if isinstance(question, AboutRows):
+            return self._ask_about_rows(question)
+        costs, asked = question
+        conversation = self._conversation(costs)
+        match asked:
+            case FitQuestion():
+                clients = conversation.clients
+                assert isinstance(clients, FitClients)
+                return clients.entries(asked)
+            case InTrace(question=inner):
+                answers = self.ask(AboutCosts(costs, inner))
+                conversation.note(self.members.history.exchanges.pop())
+                return answers
+            case Everyone(question=inner):
+                clients = conversation.clients
+                conversation.clients = clients.insistent()
+                try:
+                    return conversation.ask(inner)
+                finally:
+                    conversation.clients = clients
+            case Reported():
+                return self._show(costs, conversation, asked)
+        return conversation.ask(asked)
+
+    def clients(self, costs: RowCosts) -> FitClients:
+        """The clients of these costs, for whoever asks them himself."""
+        members = self.members.only(costs.rows.names)
+        return FitClients(members, _codings(members, costs.rows), costs)
+
+    def _conversation(self, costs: RowCosts) -> Conversation:
+        if id(costs) not in self._conversations:
+            made = Conversation(self.clients(costs), rounds=self._rounds, trace=self.trace)
+            self._conversations[id(costs)] = costs, made
+        return self._conversations[id(costs)][1]
+
+    def _ask_about_rows(self, about: AboutRows) -> list[Any]:
+        members = self.members.only(about.rows.names)
+        codings = _codings(members, about.rows)
+        questions = {at: about.question(coding) for at, coding in codings.items()}
+        requests = {at: Request(each) for at, each in questions.items()}
+        return _entries(_heard(members, requests, _insisting(members)))
+
+    def _show(self, costs: RowCosts, conversation: Conversation, effect: Reported) -> None:
+        """Report a round, with a proof of its gap if that is quick and costs nothing."""
+        if self._report is None:
+            return
+        clients = conversation.clients
+        bound = effect.proved
+        if effect.proof is not None and not clients.recorded and clients.d <= QUICK:
+            bound = converse(effect.proof, clients).gap
+        gap = effect.gap if bound is None else bound
+        rows = self.trace.rows
+        m = clients.m * clients.stands_for
+        now = Progress(
+            round=len(rows),
+            gap=gap * costs.frame.scaling.unit**2,
+            # a proof is asked until all have answered
+            answered=rows[-1].answered if rows and effect.proved is None else m,
+            clients=m,
+            floats=sum(row.floats_up + row.floats_down for row in rows),
+            proved=bound is not None,
+        )
+        self._report(now)
+
+
+def about(costs: RowCosts, dialogue: Dialogue[R]) -> Dialogue[R]:
+    """A dialogue whose questions are about these costs."""
+    event: Any = None
+    while True:
+        try:
+            question = advance(dialogue, event)
+        except StopIteration as end:
+            result: R = end.value
+            return result
+        try:
+            event = yield AboutCosts(costs, question)
+        except Interruption as interruption:
+            event = interruption
+
+
+def code_rows(rows: CodedRows) -> Dialogue[tuple[CodedRows, list[Coded]]]:
+    """Have the clients code their rows; the rows with what the clients allow, and their answers."""
+    coded: list[Coded] = yield AboutRows(rows, Code)
+    matrices = all(each.matrices for each in coded)
+    directions = all(each.directions for each in coded)
+    return replace(rows, matrices=matrices, directions=directions), coded
+
+
+def sum_of_answers(rows: CodedRows, question: Callable[[Coding], FitQuestion]) -> Dialogue[Array]:
+    """The sum over all clients of what they answer, an array each."""
+    parts: list[Array] = yield AboutRows(rows, question)
+    return np.asarray(np.sum(parts, axis=0))
 
 
 class FitAsking:
@@ -66,95 +358,6 @@ class FitAsking:
         return answers
 
 
-class FederatedRows:
-    """Rows at the clients, coded alike.
-
-    Parameters
-    ----------
-    members : Members
-        Whose rows.
-    plan : Plan
-        How they are coded.
-    strict : bool
-        Whether clients refuse answers that could disclose single rows.
-    recessions : tuple of Recession
-        Only rows that are at rest along these directions take part.
-
-    Attributes
-    ----------
-    matrices : bool
-        Whether every client tells a matrix in every round.
-    directions : bool
-        Whether every client tells what a direction does to its rows.
-    """
-
-    def __init__(
-        self,
-        members: Members,
-        plan: Plan,
-        strict: bool,
-        recessions: tuple[Recession, ...] = (),
-    ) -> None:
-        self.members = members
-        self.recessions = recessions
-        self.matrices = True
-        self.directions = True
-        self._moments: dict[int, list[Moments]] = {}
-        self.codings = {
-            at: Coding(plan, strict, names, recessions) for at, names in members.cohorts.items()
-        }
-
-    @classmethod
-    def here(
-        cls, plan: Plan, strict: bool, rows: list[Design], moments: list[Moments]
-    ) -> FederatedRows:
-        """Rows in this process that are coded already."""
-        coding = Coding(plan, strict, tuple(each.name for each in rows))
-        cohort = DatasetCohort.of_rows(coding, rows, moments)
-        found = cls(Members(LocalChannel(cohort)), plan, strict)
-        found._moments = {0: moments}
-        return found
-
-    def code(self) -> list[Coded]:
-        """What each client answers about its coded rows."""
-        replies = self._ask(Code)
-        self._moments = {
-            at: [each.moments for each in reply.value] for at, reply in replies.items()
-        }
-        coded: list[Coded] = _entries(replies)
-        self.matrices = all(each.matrices for each in coded)
-        self.directions = all(each.directions for each in coded)
-        return coded
-
-    def products(self, scaling: Scaling, directions: Array) -> Array:
-        """Σ w y yᵀ over all clients of the combinations y = Dᵀa of the scaled columns a, (k, k)."""
-        parts = _entries(self._ask(lambda coding: Products(coding, scaling, directions)))
-        return np.asarray(np.sum(parts, axis=0))
-
-    def noisy_sums(self, privacy: Privacy, delta: float, number: int, x: Array) -> Array:
-        """The sum over all clients of what they answer to ``NoisySums``, (k,)."""
-        parts = _entries(self._ask(lambda coding: NoisySums(coding, privacy, delta, number, x)))
-        return np.asarray(np.sum([each.high + each.low for each in parts], axis=0))
-
-    def _ask(self, question: Callable[[Coding], FitQuestion]) -> dict[int, Reply]:
-        """The replies to a question about coded rows, by cohort."""
-        questions = {at: question(coding) for at, coding in self.codings.items()}
-        requests = {at: Request(each) for at, each in questions.items()}
-        return _heard(self.members, requests, _insisting(self.members))
-
-    def settle(self, frame: Frame) -> FitClients:
-        """The clients of the rounds in these coordinates, which travel with the first question."""
-        return FitClients(self, frame, self._moments)
-
-
-def rows_here(rows: FederatedRows) -> list[Design]:
-    """The rows themselves, if they are in this process."""
-    channel = rows.members.channel
-    assert isinstance(channel, LocalChannel)
-    assert isinstance(channel.cohort, DatasetCohort)
-    return channel.cohort.rows
-
-
 def release_rows(channel: Channel) -> None:
     """Let clients in this process let go of their rows, until they are asked again."""
     match channel:
@@ -162,19 +365,39 @@ def release_rows(channel: Channel) -> None:
             cohort.release()
 
 
-class FitClients(RemoteClients):
-    """Clients whose costs are made of coded rows in the coordinates of a frame."""
+def _codings(members: Members, rows: CodedRows) -> dict[int, Coding]:
+    """By cohort, the coding of its clients' rows."""
+    return {
+        at: Coding(rows.plan, rows.strict, names, rows.recessions)
+        for at, names in members.cohorts.items()
+    }
 
-    def __init__(
-        self, rows: FederatedRows, frame: Frame, moments: Mapping[int, list[Moments]]
-    ) -> None:
-        codings = rows.codings.items()
-        preparations = {at: Settle(coding, frame) for at, coding in codings}
-        keys = {at: key_of(coding, frame) for at, coding in codings}
-        super().__init__(rows.members, len(frame.ridge), dict(preparations), keys, moments)
-        self.hessians = rows.matrices
-        if rows.members.summed:
-            self.stands_for = len(rows.members.summed)
+
+class FitClients(RemoteClients):
+    """Clients whose costs are made of coded rows, in coordinates that come with the first question.
+
+    Parameters
+    ----------
+    members : Members
+    codings : dict of Coding
+        By cohort.
+    costs : RowCosts
+    """
+
+    def __init__(self, members: Members, codings: dict[int, Coding], costs: RowCosts) -> None:
+        frame = costs.frame
+        moments = iter(costs.moments)
+        identified = {at: [next(moments) for _ in coding.names] for at, coding in codings.items()}
+        super().__init__(
+            members,
+            len(frame.ridge),
+            {at: Settle(coding, frame) for at, coding in codings.items()},
+            {at: key_of(coding, frame) for at, coding in codings.items()},
+            identified,
+        )
+        self.hessians = costs.rows.matrices
+        if members.summed:
+            self.stands_for = len(members.summed)
             self.words = LIMBS
 
     def without(self, names: Sequence[str]) -> RemoteClients:
@@ -194,9 +417,14 @@ class FitClients(RemoteClients):
         sizes = {at: len(self.members.cohorts[at]) for at in cohorts}
         if sizes:
             down = sum(size * numbers_in(self._preparations[at]) for at, size in sizes.items())
-            down *= self.stands_for
-            row = _row("setup", down, 0, sum(sizes.values()) * self.stands_for, 0.0)
-            self.members.history.exchanges.append(row._replace(questions=0))
+            row = Row(
+                *(math.nan, math.nan, "setup", 0.0, 0),
+                floats_down=down * self.stands_for,
+                answered=sum(sizes.values()) * self.stands_for,
+                seconds=0.0,
+                questions=0,
+            )
+            self.members.history.exchanges.append(row)
 
 
 def _entries(replies: dict[int, Reply]) -> list[Any]:
@@ -228,7 +456,8 @@ def _heard(members: Members, requests: dict[int, Request], ask: Asking) -> dict[
         answered = len(members.summed)
         down *= answered
         up *= answered * LIMBS
-    row = _row(next(iter(questions.values())).kind, down, up, answered, seconds)
+    kind = next(iter(questions.values())).kind
+    row = Row(math.nan, math.nan, kind, 0.0, up, down, answered, seconds)
     if members.patience is not None:
         latency = {
             name: reply.seconds for at, reply in replies.items() for name in members.cohorts[at]
@@ -236,7 +465,3 @@ def _heard(members: Members, requests: dict[int, Request], ask: Asking) -> dict[
         row = row._replace(latency=latency)
     members.history.exchanges.append(row)
     return replies
-
-
-def _row(kind: Kind, down: int, up: int, answered: int, seconds: float) -> Row:
-    return Row(math.nan, math.nan, kind, 0.0, up, down, answered, seconds)

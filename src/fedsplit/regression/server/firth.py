@@ -1,4 +1,4 @@
-"""Firth's logistic regression: the rounds, by modified scores with the leverages of all rows.
+"""Firth's logistic regression, as a dialogue: modified scores with the leverages of all rows.
 
 The objective is F(x) - ½ log det H(x) with H = ∇²F, which need not be convex: what is proved is
 that x is a stationary point.
@@ -7,25 +7,23 @@ that x is a stationary point.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
-from fedsplit.arrays import Array, packed, unpacked
+from fedsplit.arrays import EPS, Array, packed, unpacked
+from fedsplit.clients.effects import TraceEntry
 from fedsplit.clients.local_models import ModifiedScore
-from fedsplit.clients.oracle import Clients
+from fedsplit.clients.oracle import Removed
 from fedsplit.clients.questions import ProofScalars
+from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
 from fedsplit.loop.certificate import Certificate
-from fedsplit.loop.conversation import Conversation
-from fedsplit.loop.trace import Row, Trace
-from fedsplit.regression.server.inference import inverse
-from fedsplit.regression.server.proof import Proof
-from fedsplit.regression.server.search import Estimate, Progress
-
-EPS = float(np.finfo(np.float64).eps)
+from fedsplit.regression.server.federation import Reported
+from fedsplit.regression.server.minimise import Minimum, Proof
+from fedsplit.regression.server.problem import FitProblem, inverse
 
 LAG = 0.1
 """The leverages of the last x serve at this one if they move the score by a smaller share."""
@@ -49,8 +47,8 @@ REASON = "the penalised likelihood need not be concave: a stationary point is al
 
 
 @dataclass(frozen=True)
-class Look:
-    """What all clients told about x.
+class FirthPoint:
+    """What all clients answered about x.
 
     Attributes
     ----------
@@ -66,7 +64,7 @@ class Look:
     x: Array
     V: Array
     hessians: Array
-    parts: dict[str, Array]
+    parts: Mapping[str, Array]
 
     @cached_property
     def hessian(self) -> Array:
@@ -121,188 +119,162 @@ class Look:
         """A bound on the length of the modified score in the norm of H⁻¹."""
         return self.score + self.lag
 
-    @property
-    def s(self) -> float:
-        """The step: as a state of a method, a look is at x, and has no other variable."""
-        return 1.0
-
-    @property
-    def iterate(self) -> Array:
-        return self.x
-
 
 @dataclass(frozen=True)
-class FirthEstimate(Estimate):
+class FirthMinimum(Minimum):
     """Where the rounds ended.
 
     Attributes
     ----------
-    look : Look
+    point : FirthPoint
         At x.
     """
 
-    look: Look
+    point: FirthPoint = field(kw_only=True)
 
 
-@dataclass
-class FirthSearch:
-    """Steps H⁻¹U* from x, with the modified score U*.
+def firth(problem: FitProblem, x: Array) -> Dialogue[FirthMinimum]:
+    """Find a stationary point of the penalised likelihood, from x.
 
     Each question is about a new x, with the inverse of the last H for V. Where that moves the score
     by too much, it is asked again with the H that came back: so every point costs a client one
     matrix, and the last one a second, for the standard errors. A step at which the objective rises
     is shortened. Without more, convergence is linear, since H is not the Hessian of the objective:
     changes of the gradient of the penalty correct it as in BFGS.
+    """
+    search = _Search(problem.settings.tol, problem.settings.rounds)
+    mean = problem.null_mean(0.0)
+    # the columns are orthonormal over all clients
+    V = np.eye(problem.d) / (problem.pool.weight * mean * (1.0 - mean))
+    now: FirthPoint | None = None
+    try:
+        now = yield from search.ask(x, V, x)
+        if np.isnan(now.inverse).any():
+            raise InputError("no row says anything at the start: offsets are too large for firth")
+        now = yield from search.consistent(now)
+        pairs: list[tuple[Array, Array]] = []
+        least = now.distance
+        idle = 0
+        while now.distance > search.tol and idle < STANDSTILL:
+            after, pairs = yield from search.advance(now, pairs)
+            if after is None:
+                break
+            # the move, and how the gradient of the penalty -½ log det H changed with it
+            change = (now.parts["slope"] - after.parts["slope"]).sum(axis=0)
+            pairs = [*pairs, (after.x - now.x, change)][-MEMORY:]
+            idle += 1
+            if after.objective < now.objective - now.rounding:
+                idle = 0
+            if after.distance <= 0.5 * least:
+                least = after.distance
+                idle = 0
+            now = after
+        if "augmented" not in now.parts:
+            now = yield from search.ask_again(now, augmented=True)
+    except Removed as gone:
+        if now is not None:
+            gone.reached = problem.by_name(now.x)
+        raise
+    certificate = Certificate(None, None, now.objective, REASON)
+    proof = Proof(
+        now.x, now.parts["gradient"], unpacked(now.hessians), _no_bounds(now), certificate
+    )
+    return FirthMinimum(
+        proof, [(search.count, certificate)], search.count, now.distance <= search.tol, point=now
+    )
 
-    Parameters
+
+def _no_bounds(now: FirthPoint) -> ProofScalars:
+    """Scalars by which only the score is claimed to be small, not a distance."""
+    nothing = np.zeros(len(now.hessians))
+    unknown = nothing + np.inf
+    return ProofScalars(
+        value=now.parts["value"],
+        q=unknown,
+        mu=nothing,
+        ell=nothing,
+        norm=nothing,
+        leverage=unknown,
+        floor=now.parts["floor"],
+        steady=nothing,
+    )
+
+
+@dataclass
+class _Search:
+    """The questions of one search.
+
+    Attributes
     ----------
-    clients : Clients
     tol : float
         Bound on the length of the modified score in the norm of H⁻¹.
     rounds : int
         The most questions.
-    report : callable or None
-        Called with a ``Progress`` after every question.
+    count : int
+        Those so far.
     """
 
-    clients: Clients
     tol: float
     rounds: int
-    report: Callable[[Progress], object] | None = None
-
-    def __post_init__(self) -> None:
-        self.x: Array | None = None  # the best so far
-        self._meter = Conversation(self.clients.insistent())
-        self._rows: list[Row] = []
-        self._start = math.nan
-        self._pairs: list[tuple[Array, Array]] = []
-
-    def run(self, x: Array, V: Array) -> FirthEstimate:
-        """Run from x, with V a guess of H⁻¹ there."""
-        now = self._look(x, V, x)
-        if np.isnan(now.inverse).any():
-            raise InputError("no row says anything at the start: offsets are too large for firth")
-        now = self._consistent(now)
-        least = now.distance
-        idle = 0
-        while now.distance > self.tol and idle < STANDSTILL:
-            self.x = now.x
-            following = self._advance(now)
-            if following is None:
-                break
-            self._remember(now, following)
-            idle += 1
-            if following.objective < now.objective - now.rounding:
-                idle = 0
-            if following.distance <= 0.5 * least:
-                least = following.distance
-                idle = 0
-            now = following
-        if "augmented" not in now.parts:
-            now = self._again(now, augmented=True)
-        return self._estimate(now)
+    count: int = 0
 
     @property
-    def _spent(self) -> bool:
+    def spent(self) -> bool:
         """Whether only the question for the standard errors is left."""
-        return len(self._rows) >= self.rounds - 1
+        return self.count >= self.rounds - 1
 
-    def _look(self, x: Array, V: Array, before: Array) -> Look:
+    def ask(self, x: Array, V: Array, before: Array) -> Dialogue[FirthPoint]:
         """Ask about a new x."""
-        parts = self._ask(ModifiedScore(x, packed(V), before, hessian=True, augmented=False))
-        return self._seen(Look(x, V, parts["hessian"], parts), before)
+        answer = yield ModifiedScore(x, packed(V), before, hessian=True, augmented=False)
+        point = FirthPoint(x, V, answer.parts["hessian"], answer.parts)
+        return (yield from self._recorded(point, before))
 
-    def _again(self, look: Look, augmented: bool) -> Look:
+    def ask_again(self, point: FirthPoint, augmented: bool) -> Dialogue[FirthPoint]:
         """Ask about the same x with H⁻¹ for V."""
-        V = look.inverse
-        parts = self._ask(ModifiedScore(look.x, packed(V), look.x, False, augmented))
-        return self._seen(Look(look.x, V, look.hessians, parts), look.x)
+        x, V = point.x, point.inverse
+        answer = yield ModifiedScore(x, packed(V), x, hessian=False, augmented=augmented)
+        return (yield from self._recorded(FirthPoint(x, V, point.hessians, answer.parts), x))
 
-    def _ask(self, question: ModifiedScore) -> dict[str, Array]:
-        parts: dict[str, Array] = self._meter.ask(question).parts
-        return parts
-
-    def _seen(self, look: Look, before: Array) -> Look:
+    def _recorded(self, point: FirthPoint, before: Array) -> Dialogue[FirthPoint]:
         """Record the last question, which is a round of its own."""
-        [exchange] = self._meter.take()
-        if not self._rows:
-            self._start = look.objective
-        moved = float(np.linalg.norm(look.x - before))
-        self._rows.append(exchange._replace(objective=look.objective, residual=moved))
-        if self.report is not None:
-            gap = math.nan
-            if math.isfinite(look.objective):
-                gap = 0.5 * look.score**2
-            m = self.clients.m * self.clients.stands_for
-            self.report(Progress(len(self._rows), gap, m, m, self._floats))
-        return look
+        moved = float(np.linalg.norm(point.x - before))
+        account = yield TraceEntry("round", point.objective, moved)
+        self.count = account.rounds
+        finite = math.isfinite(point.objective)
+        yield Reported(0.5 * point.score**2 if finite else math.nan)
+        return point
 
-    @property
-    def _floats(self) -> int:
-        return sum(row.floats_up + row.floats_down for row in self._rows)
-
-    def _consistent(self, look: Look) -> Look:
-        """The same with leverages that are close enough to those at x."""
-        if look.lag <= LAG * max(look.score, self.tol) or self._spent:
-            return look
+    def consistent(self, point: FirthPoint) -> Dialogue[FirthPoint]:
+        """The point with leverages that are close enough to those at x."""
+        if point.lag <= LAG * max(point.score, self.tol) or self.spent:
+            return point
         # if this is the end, the standard errors come with it
-        return self._again(look, augmented=look.score <= self.tol)
+        return (yield from self.ask_again(point, augmented=point.score <= self.tol))
 
-    def _advance(self, now: Look) -> Look | None:
-        """The next x at which the objective does not rise; None if there is none."""
-        step = -self._inverse_curvature(now) @ now.gradient
+    def advance(
+        self, now: FirthPoint, pairs: list[tuple[Array, Array]]
+    ) -> Dialogue[tuple[FirthPoint | None, list[tuple[Array, Array]]]]:
+        """The next x at which the objective does not rise, None if there is none, and its pairs."""
+        step = -_inverse_curvature(now, pairs) @ now.gradient
         for _ in range(MOST_CUTS):
-            if self._spent or not np.isfinite(step).all():
-                return None
-            look = self._look(now.x + step, now.inverse, now.x)
-            if look.objective <= now.objective + now.rounding:
-                return self._consistent(look)
+            if self.spent or not np.isfinite(step).all():
+                break
+            point = yield from self.ask(now.x + step, now.inverse, now.x)
+            if point.objective <= now.objective + now.rounding:
+                return (yield from self.consistent(point)), pairs
             # the curvature that was learnt elsewhere misleads here
-            self._pairs = []
-            step = step * min(0.5, LONGEST / max(look.parts["spread"].max(), LONGEST))
-        return None
+            pairs = []
+            step = step * min(0.5, LONGEST / max(point.parts["spread"].max(), LONGEST))
+        return None, pairs
 
-    def _remember(self, before: Look, now: Look) -> None:
-        """Keep the move, and how the gradient of the penalty -½ log det H changed with it."""
-        change = (before.parts["slope"] - now.parts["slope"]).sum(axis=0)
-        self._pairs = [*self._pairs, (now.x - before.x, change)][-MEMORY:]
 
-    def _inverse_curvature(self, now: Look) -> Array:
-        """H⁻¹, updated to take Hs and the change of the penalty's gradient to each move s."""
-        B = now.inverse
-        for s, change in self._pairs:
-            y = now.hessian @ s + change
-            if s @ y < LEAST_CURVATURE * (s @ now.hessian @ s):
-                continue
-            R = np.eye(len(s)) - np.outer(y, s) / (s @ y)
-            B = R.T @ B @ R + np.outer(s, s) / (s @ y)
-        return B
-
-    def _estimate(self, now: Look) -> FirthEstimate:
-        parts = now.parts
-        nothing = np.zeros(self.clients.m)
-        unknown = np.full(self.clients.m, np.inf)
-        scalars = ProofScalars(
-            value=parts["value"],
-            q=unknown,
-            mu=nothing,
-            ell=nothing,
-            norm=nothing,  # only the score is claimed to be small, not a distance
-            leverage=unknown,
-            floor=parts["floor"],
-            steady=nothing,
-        )
-        certificate = Certificate(None, None, now.objective, REASON)
-        proof = Proof(now.x, parts["gradient"], unpacked(now.hessians), scalars, certificate)
-        return FirthEstimate(
-            x=now.x,
-            proof=proof,
-            trace=Trace(self._start, self._rows),
-            proofs=[(len(self._rows), certificate)],
-            floats=self._floats,
-            converged=now.distance <= self.tol,
-            undetermined=(),
-            state=now,
-            size=float(np.linalg.norm(now.x)),
-            look=now,
-        )
+def _inverse_curvature(now: FirthPoint, pairs: list[tuple[Array, Array]]) -> Array:
+    """H⁻¹, updated to take Hs and the change of the penalty's gradient to each move s."""
+    B = now.inverse
+    for s, change in pairs:
+        y = now.hessian @ s + change
+        if s @ y < LEAST_CURVATURE * (s @ now.hessian @ s):
+            continue
+        R = np.eye(len(s)) - np.outer(y, s) / (s @ y)
+        B = R.T @ B @ R + np.outer(s, s) / (s @ y)
+    return B

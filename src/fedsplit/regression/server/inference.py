@@ -1,20 +1,45 @@
-"""Standard errors, and what each client contributes to the answer."""
+"""What the end of the rounds means in the units of a table: standard errors, deviances, bounds."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy.special import chdtrc
 
-from fedsplit.arrays import Array
-from fedsplit.loop.trace import Trace
+from fedsplit.arrays import EPS, Array, add_diagonal
+from fedsplit.clients.stacked import QUIET
+from fedsplit.dialogue import Dialogue
+from fedsplit.loop.certificate import ScaledHessian, near
 from fedsplit.regression.client.design import Calibration
+from fedsplit.regression.client.questions.along import Along, Course
+from fedsplit.regression.client.questions.fitted import LEAST_CLUSTERS, Fitted, GoodnessOfFit
+from fedsplit.regression.server.arithmetic import conversion_error, gradient_error
+from fedsplit.regression.server.minimise import Minimum, Proof
+from fedsplit.regression.server.problem import FitProblem, inverse
 
-SINGULAR = 1e-13
-"""An eigenvalue below this share of the largest may be rounding alone."""
+LEAST_DISPERSION = 1e-6
+"""Of a target in units of its deviation: the tolerance is in standard errors of at least this φ.
+
+A better fit has standard errors so small that rounding shows in them.
+"""
+
+MOST_STEPS = 50
+"""Of Newton's method in the intercepts alone, halved steps included."""
+
+STEEP = 1e-12
+"""A slope below this share of the weight of all rows is rounding."""
+
+SMALL = 1e-20
+"""A squared Newton decrement below this share of the objective moves no digit of a deviance."""
+
+MOST_ROUNDING = 1e-6
+"""In standard errors: a fit that the arithmetic may have moved further is not converged."""
 
 CLIENT_COLUMNS = ("n", "missing", "leverage", "score", "shift", "coefficient")
 """The columns of ``contributions``."""
@@ -71,43 +96,297 @@ class Inference(NamedTuple):
     log_likelihood: float | None
     calibration: Calibration | None
     clients: pd.DataFrame
-    trace: Trace
     proofs: Sequence[tuple[int, float | None]]
-    floats: int
     converged: bool
     x: Array
     penalised: PenalisedLikelihood | None = None
 
     def without(self, names: Collection[str]) -> Inference:
-        """The same without numbers for these coefficients."""
+        """The numbers without those of some coefficients."""
         lost = np.array([name in names for name in self.names])
         either = lost[:, None] | lost
 
         def blank(matrix: Array | None) -> Array | None:
-            if matrix is None:
-                return None
-            return np.where(either, np.nan, matrix)
+            return None if matrix is None else np.where(either, np.nan, matrix)
 
         return self._replace(
             coef=np.where(lost, np.nan, self.coef),
             covariance_=blank(self.covariance_),
             robust_=blank(self.robust_),
             errors=np.where(lost, np.nan, self.errors),
-            aliased=[name for name in self.aliased if name not in names],
         )
 
 
-def inverse(H: Array) -> Array:
-    """H⁻¹, (d, d), of a positive definite H; nan throughout if H is nearly singular."""
-    diagonal = np.diag(H)
-    if not (np.isfinite(H).all() and (diagonal > 0).all()):
-        return np.full(H.shape, np.nan)
-    scale = 1.0 / np.sqrt(diagonal)  # so that units do not pass for singularity
-    spectrum, Q = np.linalg.eigh(scale[:, None] * H * scale)
-    if spectrum[0] <= SINGULAR * spectrum[-1]:
-        return np.full(H.shape, np.nan)
-    R: Array = scale[:, None] * Q / np.sqrt(spectrum)
-    return R @ R.T
+class Bounds(NamedTuple):
+    """What is proved at the end of the rounds, as in ``FitCertificate``."""
+
+    gap: float | None
+    standard_errors: float | None
+    reason: str
+    arithmetic: float | None
+    inflation: float
+    stationary: float | None
+
+
+@dataclass(frozen=True)
+class Point:
+    """A proof, with what the clients answered about how well the model fits there.
+
+    Attributes
+    ----------
+    problem : FitProblem
+    proof : Proof
+    sizes : mapping of str to int
+        How many rows of each client the model is of.
+    fits : sequence of GoodnessOfFit
+        Of each client; empty where nothing of it is needed.
+    """
+
+    problem: FitProblem
+    proof: Proof
+    sizes: Mapping[str, int]
+    fits: Sequence[GoodnessOfFit] = ()
+
+    @property
+    def n(self) -> int:
+        """How many rows the model is of."""
+        return sum(self.sizes.values())
+
+    @property
+    def deviance(self) -> float:
+        """Twice the loss above that of the saturated model, in the coordinates of the rounds."""
+        problem, proof = self.problem, self.proof
+        ridge = 0.5 * float(np.sum(problem.frame.ridge * proof.x * proof.x))
+        above = float(np.sum(proof.scalars.value - proof.scalars.floor))
+        return 2.0 * max(0.0, above - problem.pool.floor / problem.unit - ridge)
+
+    @cached_property
+    def dispersion(self) -> float:
+        """φ in the coordinates of the rounds."""
+        family = self.problem.family
+        if not family.dispersed:
+            return 1.0
+        freedom = max(1, self.n - self.problem.d)
+        if family.pearson is None:
+            return self.deviance / freedom
+        return sum(each.pearson or 0.0 for each in self.fits) / freedom
+
+    @cached_property
+    def observed(self) -> Array:
+        """The inverse of the observed information, (d, d)."""
+        return inverse(self.proof.hessian)
+
+    @cached_property
+    def expected(self) -> Array:
+        """The inverse of the expected information in the coordinates of the rounds, (d, d)."""
+        problem = self.problem
+        if problem.family.canonical:
+            return self.observed
+        if problem.family.expects_other:
+            parts = [each.expected for each in self.fits if each.expected is not None]
+            return inverse(np.asarray(sum(parts)))
+        if problem.settings.biased is None:
+            return inverse(problem.pool.weight * np.eye(problem.d))
+        return inverse(problem.basis.T @ problem.pool.products(problem.scaling) @ problem.basis)
+
+    @cached_property
+    def per_radius(self) -> float:
+        """The bound on |coefficient - pooled|/SE per unit of the distance in the Hessian's norm."""
+        phi = max(self.dispersion, LEAST_DISPERSION)
+        back = self.problem.back[self.problem.kept]
+        with np.errstate(divide="ignore", **QUIET):
+            bound = np.diag(back @ self.observed @ back.T)
+            errors = phi * np.diag(back @ self.expected @ back.T)
+            worst = float(np.sqrt(np.max(bound / errors)))
+        return math.inf if math.isnan(worst) else worst
+
+    @property
+    def distance(self) -> float:
+        """The proved bound on |coefficient - pooled|/SE of every coefficient; inf without one."""
+        radius = self.proof.certificate.radius
+        return math.inf if radius is None else radius * self.per_radius
+
+    @cached_property
+    def arithmetic(self) -> float:
+        """A bound on |coefficient - that of exact arithmetic|/SE; inf if there is none."""
+        problem, proof = self.problem, self.proof
+        H = proof.hessian
+        x = proof.x
+        if proof.kernel is not None:  # how far out the limit is does not matter
+            x = x - proof.kernel @ (proof.kernel.T @ x)
+        weight = 0.0 if problem.family.has_units else problem.pool.weight
+        with np.errstate(divide="ignore", **QUIET):
+            nu = gradient_error(problem.coordinates, H, x, proof.scalars, weight)
+            # how far the minimiser moves with the gradient, in the norm of H
+            moved = near(nu, ScaledHessian(H).least(), proof.scalars).radius
+            phi = max(self.dispersion, LEAST_DISPERSION)
+            errors = np.sqrt(phi * np.diag(problem.back @ self.expected @ problem.back.T))
+            converted = conversion_error(problem.coordinates, x)
+            worst = np.max((converted / errors)[problem.kept])
+            bound = float(moved * self.per_radius + worst)
+        return math.inf if math.isnan(bound) else bound
+
+    @property
+    def bounds(self) -> Bounds:
+        """What is proved, in the units of the files."""
+        proved = self.proof.certificate
+        phi = max(self.dispersion, EPS**2)
+        # a proof about some directions alone bounds no coefficient
+        distance = self.distance if math.isfinite(self.distance) else None
+        return Bounds(
+            gap=None if proved.gap is None else self.problem.unit * proved.gap,
+            standard_errors=distance,
+            reason=proved.reason,
+            arithmetic=self.arithmetic if math.isfinite(self.arithmetic) else None,
+            inflation=math.sqrt(max(phi, LEAST_DISPERSION) / phi),
+            stationary=None,
+        )
+
+
+def question_of(point: Point, last: bool) -> Fitted:
+    """The question how well the model of a proof fits; see ``ask_fit``."""
+    problem, proof = point.problem, point.proof
+    family = problem.family
+    phi = 1.0
+    null = clustered = None
+    if family.log_likelihood is not None:
+        null = Along(problem.intercept_alone, problem.intercepts, problem.m)
+        if family.dispersed:
+            deviance = problem.unit * point.deviance
+            phi = family.likelihood_dispersion(deviance, problem.pool.n, problem.pool.weight)
+    if problem.settings.biased is None and problem.rows.clusters >= LEAST_CLUSTERS:
+        clustered = Along(proof.x, np.eye(problem.d), problem.m)
+    x = problem.basis @ proof.x
+    return Fitted(x, phi, null, last and family.binary, family.expects_other, clustered)
+
+
+def ask_fit(point: Point, last: bool) -> Dialogue[Point]:
+    """Ask how well the model of a proof fits.
+
+    Parameters
+    ----------
+    point : Point
+    last : bool
+        Whether the rounds have ended. Before that only what a distance in standard errors needs is
+        asked for, if anything.
+    """
+    family = point.problem.family
+    question = question_of(point, last)
+    needed = (family.dispersed and family.pearson is not None) or family.expects_other
+    if not needed and not (last and (question.null or question.clustered)):
+        return point
+    fits: list[GoodnessOfFit] = yield question
+    return replace(point, fits=fits)
+
+
+def null_deviance(point: Point) -> Dialogue[float | None]:
+    """The deviance of the model without covariates, in the units of the files.
+
+    As in R, that model keeps its offsets, and its intercept if it has one. Where the server knows
+    it from the moments, nobody is asked again.
+    """
+    problem = point.problem
+    if problem.family.log_likelihood is None:
+        return None
+    null = Along(problem.intercept_alone, problem.intercepts, problem.m, curved=True)
+    courses = [each.null for each in point.fits if each.null is not None]
+    least, slope = _sums(courses)
+    steep = STEEP * problem.pool.weight
+    if (np.abs(slope) > steep).any():
+        x = null.x
+        least = math.inf
+        step: Array = np.zeros(null.directions.shape[1])
+        for _ in range(MOST_STEPS):
+            courses = yield replace(null, x=x)
+            value, slope = _sums(courses)
+            if not value <= least:
+                # a full step may be too long from a start far away
+                step = 0.5 * step
+                x = x + null.directions @ step
+                continue
+            least = value
+            curvature = sum(each.curvature for each in courses if each.curvature is not None)
+            step = np.linalg.solve(curvature, slope)
+            if (np.abs(slope) <= steep).all() or slope @ step <= SMALL * abs(value):
+                break
+            x = x - null.directions @ step
+    floor = float(np.sum(point.proof.scalars.floor))
+    return 2.0 * (problem.unit * (least - floor) - problem.pool.floor)
+
+
+def _sums(courses: Sequence[Course]) -> tuple[float, Array]:
+    """F, and its slope along the intercepts."""
+    value = float(np.sum([each.value for each in courses]))
+    return value, np.asarray(np.sum([each.slope for each in courses], axis=0))
+
+
+def infer(
+    point: Point, found: Minimum, null: float | None, missing: Mapping[str, int]
+) -> Inference:
+    """The numbers of the regression table.
+
+    Parameters
+    ----------
+    point : Point
+        Where the rounds ended.
+    found : Minimum
+    null : float or None
+        The deviance of the model without covariates.
+    missing : mapping
+        The rows that each client left out, those of clients without a complete row included.
+    """
+    problem, proof = point.problem, point.proof
+    family = problem.family
+    phi = point.dispersion
+    back = np.where(problem.kept[:, None], problem.back, np.nan)
+    expected = back @ point.expected @ back.T
+    covariance = robust = None
+    if problem.settings.biased is None:
+        robust = _robust(point)
+        if robust is not None:
+            robust = back @ robust @ back.T
+        # as many coefficients as rows leave nothing to estimate φ from
+        known = not family.dispersed or point.n > problem.d
+        if known and family.log_likelihood is not None:
+            covariance = phi * expected
+    log_likelihood = calibration = None
+    if family.log_likelihood is not None:
+        log_likelihood = sum(each.log_likelihood or 0.0 for each in point.fits)
+        parts = [each.calibration for each in point.fits if each.calibration is not None]
+        if parts:
+            calibration = Calibration(*np.sum(parts, axis=0))
+    return Inference(
+        names=problem.names,
+        aliased=problem.aliased,
+        coef=np.where(problem.kept, problem.coordinates.coefficients(proof.x), np.nan),
+        covariance_=covariance,
+        robust_=robust,
+        errors=np.sqrt(phi * np.diag(expected)),
+        dispersion=phi * problem.unit,
+        deviance=point.deviance * problem.unit,
+        null_deviance=null,
+        log_likelihood=log_likelihood,
+        calibration=calibration,
+        clients=contributions(point, missing),
+        proofs=[
+            (at, None if each.gap is None else problem.unit * each.gap) for at, each in found.proofs
+        ],
+        converged=found.converged and point.arithmetic <= MOST_ROUNDING,
+        x=proof.x,
+    )
+
+
+def _robust(point: Point) -> Array | None:
+    """The covariance clustered by client, in the coordinates of the rounds, if there is one."""
+    gradients = point.proof.gradients
+    meat = gradients.T @ gradients
+    m = sum(n > 0 for n in point.sizes.values())  # in a limit some have no row
+    if point.problem.rows.clusters:
+        if point.problem.rows.clusters < LEAST_CLUSTERS:
+            return None
+        [total] = point.fits
+        meat, m = np.asarray(total.scores), total.clusters or 0
+    return sandwich(point.observed, meat, m, point.n)
 
 
 def sandwich(bread: Array, meat: Array, m: int, n: int) -> Array | None:
@@ -137,16 +416,7 @@ def sandwich(bread: Array, meat: Array, m: int, n: int) -> Array | None:
     return covariance
 
 
-def contributions(
-    sizes: Mapping[str, int],
-    missing: Mapping[str, int],
-    gradients: Array,
-    information: Array,
-    H: Array,
-    back: Array,
-    names: Sequence[str],
-    dispersion: float,
-) -> pd.DataFrame:
+def contributions(point: Point, missing: Mapping[str, int]) -> pd.DataFrame:
     """What each client contributes to the answer, to first order.
 
     Without client j the gradient of the others is -g_j, so that the coefficients move by
@@ -154,20 +424,9 @@ def contributions(
 
     Parameters
     ----------
-    sizes : mapping
-        The rows of each of the m clients of the rounds, in their order.
+    point : Point
     missing : mapping
         The rows that each client left out, those of clients without a complete row included.
-    gradients, information : (m, d) and (m, d, d) arrays
-        g_j and H_j at the solution, of the losses alone.
-    H : (d, d) array
-        The Hessian of the whole objective.
-    back : (d, d) array
-        Takes the coordinates of the rounds to coefficients.
-    names : sequence of str
-        Of the coefficients.
-    dispersion : float
-        φ, in the coordinates of the rounds.
 
     Returns
     -------
@@ -177,16 +436,24 @@ def contributions(
         covariance; and ``coefficient``, the one that would move most without this client, with its
         ``shift`` in standard errors.
     """
-    V = inverse(H)
-    dispersion = max(dispersion, np.finfo(np.float64).tiny)  # 0 of a perfect fit
+    problem, proof = point.problem, point.proof
+    H, V = proof.hessian, point.observed
+    back = problem.back[problem.kept]
+    names = [name for name, kept in zip(problem.names, problem.kept, strict=True) if kept]
+    # each client carries its share of the ridge in the rounds; its own part of the answer is that
+    # of its rows alone
+    share = problem.frame.ridge / problem.m
+    gradients = proof.gradients - share * proof.x
+    information = add_diagonal(proof.information.copy(), -share)
+    dispersion = max(point.dispersion, np.finfo(np.float64).tiny)  # 0 of a perfect fit
     errors = np.sqrt(dispersion * np.diag(back @ V @ back.T))
     rows = {name: (0, left_out, 0.0, 0.0, np.nan, "") for name, left_out in missing.items()}
-    for (name, n), g, H_j in zip(sizes.items(), gradients, information, strict=True):
+    for (name, n), g, H_j in zip(point.sizes.items(), gradients, information, strict=True):
         leverage = float(np.sum(V * H_j) / len(V))
         score = float(np.sqrt(g @ V @ g / dispersion))
         shift = np.nan
         coefficient = ""
-        if len(sizes) > 1:
+        if len(point.sizes) > 1 and n:
             move = back @ (inverse(H - H_j) @ g) / errors
             if np.isfinite(move).all():
                 most = int(np.argmax(np.abs(move)))

@@ -8,15 +8,19 @@ for moments once more, in the coordinates that follow from the first ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
 from fedsplit.arrays import Array, Mask
+from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.design import Scaling
+from fedsplit.regression.client.questions.moments import Products
+from fedsplit.regression.server.federation import CodedRows, sum_of_answers
 from fedsplit.regression.server.pool import Pool
 
 ALIASED = 1e-11
@@ -63,18 +67,17 @@ class Orthonormal:
         return bool(np.abs(self.whiten).sum(axis=0).max(initial=0.0) > CANCELLING)
 
 
-def orthogonalise(pool: Pool, scaling: Scaling, products: Callable[[Array], Array]) -> Orthonormal:
+def orthogonalise(rows: CodedRows, pool: Pool, scaling: Scaling) -> Dialogue[Orthonormal]:
     """Find the aliased columns, and make the others orthonormal over all clients.
 
     Parameters
     ----------
+    rows : CodedRows
+        Whose clients are asked for moments only if those of the pool are poor.
     pool : Pool
         The moments of all clients.
     scaling : Scaling
         Of the columns.
-    products : callable
-        Given (p, p) directions D, asks the clients for Σ w y yᵀ of y = Dᵀa over the rows a of
-        scaled columns. It is called only if the moments of the pool are poor.
     """
     p = len(pool.names)
     limits = ALIASED * pool.sizes / scaling.scale
@@ -91,7 +94,8 @@ def orthogonalise(pool: Pool, scaling: Scaling, products: Callable[[Array], Arra
             break
         directions = directions @ step.residuals
         limits = limits / step.lengths
-        G = products(directions) / pool.weight
+        combined = partial(Products, scaling=scaling, directions=directions)
+        G = (yield from sum_of_answers(rows, combined)) / pool.weight
     if not step.kept.any():
         raise InputError(
             "every column is zero in every row of every client: there is nothing to fit"

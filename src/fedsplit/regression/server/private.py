@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.data.formula.formula import Formula
+from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.privacy.columns import DeclaredColumns
 from fedsplit.regression.client.privacy.privacy import Privacy
 from fedsplit.regression.client.privacy.scores import Bounds, bounds_of
 from fedsplit.regression.client.privacy.sums import Noise
+from fedsplit.regression.client.questions.noisy import NoisedSum, NoisySums
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import draft_of, with_declarations
-from fedsplit.regression.server.federation import FederatedRows
+from fedsplit.regression.server.federation import AboutRows, CodedRows
 from fedsplit.regression.server.levels import with_levels
 from fedsplit.remote.members import Members
 
@@ -97,24 +100,24 @@ class PrivateSearch:
 
     Parameters
     ----------
-    rows : FederatedRows
-        Whose coding is made of declarations.
+    members : Members
     plan : Plan
+        Made of declarations.
     settings : Settings
         With ``dp``.
     """
 
-    def __init__(self, rows: FederatedRows, plan: Plan, settings: Settings) -> None:
+    def __init__(self, members: Members, plan: Plan, settings: Settings) -> None:
         assert settings.dp is not None
-        self._rows = rows
+        self._rows = CodedRows(tuple(members.names), plan, strict=False)
         self._plan = plan
         self._family = FAMILIES[settings.family]
         self.privacy: Privacy = settings.dp
         self._delta = settings.delta
         self.bounds: Bounds = bounds_of(settings.family, self.privacy, settings.delta)
         self.columns = declared_columns(plan, self.privacy)
-        self.summed = rows.members.summed
-        self.clients = self.summed or rows.members.names
+        self.summed = members.summed
+        self.clients = self.summed or members.names
         shares = 1
         if self.summed:
             shares = len(self.clients) - self.privacy.colluding
@@ -123,11 +126,11 @@ class PrivateSearch:
         self._noise = math.sqrt(len(self.clients)) * Noise.of(self.privacy, shares).scale
         self.warnings: list[str] = []
 
-    def run(self) -> PrivateEstimate:
+    def run(self) -> Dialogue[PrivateEstimate]:
         """Ask all questions."""
         x = np.zeros(len(self._plan.names))
         for number in range(1, self.privacy.rounds + 1):
-            answer = self._ask(number, x)
+            answer = yield from self._ask(number, x)
             H, repaired = answer.definite()
             step: Array = -np.linalg.solve(H, answer.g)
             shorter = self._shortened(step, H)
@@ -142,8 +145,10 @@ class PrivateSearch:
             self.warnings.append("the last step was shortened: allow more questions (dp rounds)")
         return self._estimate(x, shorter, H, answer, determined=not repaired)
 
-    def _ask(self, number: int, x: Array) -> NoisyAnswer:
-        total = self._rows.noisy_sums(self.privacy, self._delta, number, x)
+    def _ask(self, number: int, x: Array) -> Dialogue[NoisyAnswer]:
+        asked = partial(NoisySums, privacy=self.privacy, delta=self._delta, number=number, x=x)
+        parts: list[NoisedSum] = yield AboutRows(self._rows, asked)
+        total = np.sum([each.high + each.low for each in parts], axis=0)
         a, h, c = np.sqrt(self.privacy.shares(number, self._family.dispersed))
         C, W = self.bounds
         R = self.privacy.clip
@@ -254,7 +259,7 @@ def search_privately(
 ) -> PrivateSearch:
     """A fit with noise: no client has been asked anything yet."""
     plan = declared_plan(formula, settings, excluded)
-    return PrivateSearch(FederatedRows(members, plan, strict=False), plan, settings)
+    return PrivateSearch(members, plan, settings)
 
 
 def declared_plan(formula: Formula, settings: Settings, excluded: Sequence[str]) -> Plan:

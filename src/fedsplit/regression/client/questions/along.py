@@ -123,52 +123,52 @@ class Along(FitQuestion):
 
 
 class Receding(NamedTuple):
-    """What a direction does to a client's rows.
+    """What directions of recession do to a client's rows.
 
     Attributes
     ----------
     against : bool
-        Whether it raises the loss of some row.
-    some, all : bool
-        Whether the loss of some row, and of every row, falls for ever.
+        Whether the loss of some row rises.
+    some : bool
+        Whether that of some row falls for ever.
+    rows : int
+        How many rows' losses fall to their infimum.
     """
 
     against: bool
     some: bool
-    all: bool
+    rows: int
 
 
 @dataclass(frozen=True)
 class Recede(FitQuestion):
-    """Whether the losses fall for ever along a direction, (d,), in the rounds' coordinates."""
+    """Whether losses fall for ever along directions, (k, d), the first of which goes furthest."""
 
-    direction: Array
+    directions: Array
 
     answer_type = list[Receding]
     kind = "certificate"
     adds = True
 
     def nothing(self) -> Receding:
-        return Receding(against=False, some=False, all=True)
+        return Receding(against=False, some=False, rows=0)
 
     def add(self, to: Summands, entry: Receding) -> None:
-        to.add([entry.against, entry.some, not entry.all])
+        to.add([entry.against, entry.some, entry.rows])
 
     def read(self, total: Total) -> Receding:
-        against, some, rest = (total.count() > 0 for _ in range(3))
-        return Receding(against, some, not rest)
+        against, some = (total.count() > 0 for _ in range(2))
+        return Receding(against, some, total.count())
 
     def answer(self, cohort: DatasetCohort, key: str) -> list[Receding]:
-        found = []
         if cohort.point_guard(key) is not None:
             raise RequestError(NO_DIRECTIONS)
+        frame = cohort.frame(key)
+        if self.directions.shape[1:] != frame.ridge.shape:
+            raise RequestError("the server sent directions of another number of coefficients")
+        answers = []
         for rows in cohort.scaled(key):
-            whiten = cohort.frame(key).whiten
-            if whiten is None:
-                whiten = np.eye(rows.A.shape[1])
-            margins = rows.margins(whiten, self.direction)
-            recede = margins > 0
-            found.append(
-                Receding(bool((margins < 0).any()), bool(recede.any()), bool(recede.all()))
-            )
-        return found
+            least, most = rows.margins(frame.whiten, self.directions)
+            against, some = bool((least < 0).any()), bool((most > 0).any())
+            answers.append(Receding(against, some, int((least > 0).sum())))
+        return answers

@@ -50,6 +50,8 @@ class GoodnessOfFit(NamedTuple):
         The product of the gradient with itself, in sums over many clients.
     clusters : int or None
         How many clients ``scores`` is of.
+    round : Course or None
+        The cost at the point itself, with gradient and Hessian, where the question is a round too.
     """
 
     log_likelihood: float | None
@@ -59,6 +61,7 @@ class GoodnessOfFit(NamedTuple):
     null: Course | None = None
     scores: Array | None = None
     clusters: int | None = None
+    round: Course | None = None
 
 
 LEAST_CLUSTERS = 10
@@ -82,6 +85,8 @@ class Fitted(FitQuestion):
         Whether the expected information is wanted, where the Hessian is another.
     clustered : Along or None
         The gradient whose product with itself is wanted, for a covariance clustered by client.
+    round : Along or None
+        The point in all directions, with curvatures: with it the question is a round as well.
     """
 
     x: Array
@@ -90,6 +95,7 @@ class Fitted(FitQuestion):
     calibrate: bool = True
     expected: bool = False
     clustered: Along | None = None
+    round: Along | None = None
 
     answer_type = list[GoodnessOfFit]
     vectors = ("x",)
@@ -98,16 +104,15 @@ class Fitted(FitQuestion):
 
     @property
     def matrices(self) -> int:
-        null = 0
-        if self.null is not None:
-            null = self.null.matrices
-        return null + self.expected
+        parts = (each.matrices for each in (self.null, self.round) if each is not None)
+        return sum(parts) + self.expected
 
     def for_sums(self, m: int) -> Self:
-        null, clustered = (
-            None if each is None else each.for_sums(m) for each in (self.null, self.clustered)
+        null, clustered, own = (
+            None if each is None else each.for_sums(m)
+            for each in (self.null, self.clustered, self.round)
         )
-        return replace(self, null=null, clustered=clustered)
+        return replace(self, null=null, clustered=clustered, round=own)
 
     def nothing(self) -> GoodnessOfFit:
         null = expected = scores = None
@@ -130,6 +135,8 @@ class Fitted(FitQuestion):
         if entry.scores is not None:
             add_entries(to, entry.scores)
             to.add([entry.clusters or 0])
+        if self.round is not None and entry.round is not None:
+            self.round.add(to, entry.round)
 
     def read(self, total: Total) -> GoodnessOfFit:
         log_likelihood, pearson = read_number(total), read_number(total)
@@ -140,10 +147,12 @@ class Fitted(FitQuestion):
             if self.expected:
                 expected = read_entries(total, *2 * self.null.x.shape)
         found = GoodnessOfFit(log_likelihood, calibration, pearson, expected, null)
-        if self.clustered is None:
-            return found
-        scores = read_entries(total, *2 * self.clustered.x.shape)
-        return found._replace(scores=scores, clusters=total.count())
+        if self.clustered is not None:
+            scores = read_entries(total, *2 * self.clustered.x.shape)
+            found = found._replace(scores=scores, clusters=total.count())
+        if self.round is not None:
+            found = found._replace(round=self.round.read(total))
+        return found
 
     def answer(self, cohort: DatasetCohort, key: str) -> list[GoodnessOfFit]:
         rows = cohort.scaled(key)
@@ -151,22 +160,28 @@ class Fitted(FitQuestion):
         if self.null is not None:
             courses = self.null.answer(cohort, key)
         scores: Sequence[Array | None] = [None] * len(rows)
-        clusters = None
+        clusters: Sequence[int | None] = [None] * len(rows)
         if self.clustered is not None:
             if self.clustered.m < LEAST_CLUSTERS:
                 raise RequestError(f"products of gradients are for {LEAST_CLUSTERS} clients on")
             slopes = [each.slope for each in self.clustered.answer(cohort, key)]
             scores = [np.outer(slope, slope) for slope in slopes]
-            clusters = 1
+            # in a limit the gradient of rows that have all receded is 0, and no cluster
+            clusters = [int(slope.any()) for slope in slopes]
         guard = cohort.point_guard(key)
         if guard is not None:
             guard.count([self.x], key)
             for j, design in enumerate(rows):
                 self._check(guard, j, design)
-        found = zip(rows, courses, scores, strict=True)
+        rounds: Sequence[Course | None] = [None] * len(rows)
+        if self.round is not None:
+            rounds = self.round.answer(cohort, key)
+        found = zip(rows, courses, scores, clusters, rounds, strict=True)
         return [
-            self._of(cohort, key, design, course)._replace(scores=products, clusters=clusters)
-            for design, course, products in found
+            self._of(cohort, key, design, course)._replace(
+                scores=products, clusters=cluster, round=own
+            )
+            for design, course, products, cluster, own in found
         ]
 
     def _check(self, guard: PointGuard, j: int, design: Design) -> None:
@@ -209,11 +224,15 @@ class Fitted(FitQuestion):
             return NOT_FINITE
         if (self.null is None) != (entry.null is None):
             return "the model without covariates was asked for, or not"
+        if (self.round is None) != (entry.round is None):
+            return "the cost at the point was asked for, or not"
         if self.expected != (entry.expected is not None):
             return "an information matrix was asked for, or not"
         wrong = self._check_expected(entry.expected)
         if self.null is not None and entry.null is not None:
             wrong = wrong or self.null.check(entry.null)
+        if self.round is not None and entry.round is not None:
+            wrong = wrong or self.round.check(entry.round)
         for part in entry.calibration or ():
             if part.shape != (len(BINS) - 1,):
                 return "a calibration of the wrong shape"

@@ -1,0 +1,326 @@
+"""A regression over all clients, from coded rows to the numbers of its table: a dialogue."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fedsplit.arrays import Array
+from fedsplit.data.formula.formula import Formula
+from fedsplit.dialogue import Dialogue
+from fedsplit.errors import listed
+from fedsplit.methods import parse
+from fedsplit.methods.method import Method
+from fedsplit.penalties.penalty import FitPenalty
+from fedsplit.regression.client.design import Recession
+from fedsplit.regression.client.findings import in_lines
+from fedsplit.regression.client.questions.along import Along
+from fedsplit.regression.options import Settings
+from fedsplit.regression.server.agreement import Agreement
+from fedsplit.regression.server.federation import InTrace, about
+from fedsplit.regression.server.firth import FirthMinimum, firth
+from fedsplit.regression.server.inference import (
+    MOST_ROUNDING,
+    Bounds,
+    Inference,
+    PenalisedLikelihood,
+    Point,
+    ask_fit,
+    infer,
+    null_deviance,
+    question_of,
+)
+from fedsplit.regression.server.minimise import PROOF, Minimum, Proof, minimise, proof_of_courses
+from fedsplit.regression.server.problem import FitProblem, inverse, set_up
+
+
+@dataclass(frozen=True)
+class FitReport:
+    """What a regression comes to.
+
+    Attributes
+    ----------
+    problem : FitProblem
+    found : Minimum
+        Where the rounds ended.
+    inference : Inference
+        The numbers of the table.
+    bounds : Bounds
+        What is proved.
+    warnings : list of str
+        What is not proved, or not determined.
+    not_estimable : mapping of str to str
+        The coefficients that grow without bound, with "+inf" or "-inf".
+    limit : (q,) array or None
+        Coefficients of the rows that do not recede, for predictions; None where none does.
+    recessions : tuple of Recession
+        The directions along which rows recede that have one linear predictor.
+    """
+
+    problem: FitProblem
+    found: Minimum
+    inference: Inference
+    bounds: Bounds
+    warnings: list[str]
+    not_estimable: Mapping[str, str]
+    limit: Array | None = None
+    recessions: tuple[Recession, ...] = ()
+
+    @property
+    def lost_directions(self) -> int:
+        """How many directions of the coefficients the data do not determine."""
+        limit = self.found.limit
+        return 0 if limit is None else limit.kernel.shape[1]
+
+
+def glm(
+    agreement: Agreement, settings: Settings, reached: Mapping[str, float]
+) -> Dialogue[FitReport]:
+    """Fit a regression to the rows that clients have agreed on.
+
+    Parameters
+    ----------
+    agreement : Agreement
+    settings : Settings
+    reached : mapping of str to float
+        Coefficients to start from, by name: those of a run that lost a client.
+    """
+    problem = yield from set_up(
+        *(agreement.rows, agreement.moments, settings, agreement.intercept),
+        labels=list(agreement.plan.classes),
+    )
+    return (yield from fit_problem(problem, agreement.missing, reached))
+
+
+def fit_problem(
+    problem: FitProblem, missing: Mapping[str, int], reached: Mapping[str, float]
+) -> Dialogue[FitReport]:
+    """Find the minimum of a regression, and all numbers of its table."""
+    settings = problem.settings
+    start = problem.start(reached)
+    measures = Measures(problem)
+    found: Minimum
+    if settings.firth:
+        found = yield from about(problem, firth(problem, start))
+    else:
+        found = yield from estimate(problem, problem.penalty(settings.l1), start, measures)
+    point = yield from about(problem, measures.at_end(found))
+    null = yield from about(problem, null_deviance(point))
+    inference = infer(point, found, null, missing)
+    if isinstance(found, FirthMinimum):
+        inference = with_firth(inference, point, found)
+    return report(point, found, inference)
+
+
+def estimate(
+    problem: FitProblem,
+    penalty: FitPenalty | None,
+    start: Array,
+    measures: Measures,
+    state: Any = None,
+) -> Dialogue[Minimum]:
+    """The minimum under a penalty of the server, from a start or from a state of the method."""
+    method: Method[Any] = parse(problem.settings.method)
+    if penalty is not None:
+        method = method.with_penalty(penalty)
+    return (yield from about(problem, minimise(problem, method, measures, start, state)))
+
+
+def follow(
+    problem: FitProblem, penalties: Sequence[tuple[float, float]], last: Minimum | None = None
+) -> Dialogue[list[Minimum]]:
+    """The minima for one pair of l1 and ridge after the other.
+
+    Each search resumes from the state, gradients and Hessians of the one before it, the first one
+    from ``last``.
+    """
+    measures = Measures(problem)
+    minima = []
+    for l1, ridge in penalties:
+        penalty = problem.penalty(l1, ridge)
+        state = None
+        if last is not None:
+            method: Any = parse(problem.settings.method)
+            suited: Any = replace(method, penalty=penalty).suited(problem.m, problem.d)
+            state = suited.resume(last.state)
+        last = yield from estimate(problem, penalty, problem.start({}), measures, state)
+        minima.append(last)
+    return minima
+
+
+class Measures:
+    """How well models of a problem fit: each point is asked about once.
+
+    Parameters
+    ----------
+    problem : FitProblem
+    """
+
+    def __init__(self, problem: FitProblem) -> None:
+        self._problem = problem
+        self._last: Point | None = None
+        self._closed = False  # whether all was asked about it
+
+    def distance(self, proof: Proof) -> Dialogue[float]:
+        """How many standard errors a coefficient is off at most, by a proof; inf if unknown."""
+        if proof.certificate.radius is None:
+            return math.inf
+        point = yield from self.of_proof(proof)
+        return point.distance
+
+    def of_proof(self, proof: Proof) -> Dialogue[Point]:
+        """The point of a proof, with what a distance in standard errors needs."""
+        return (yield from self._at(proof, last=False))
+
+    def closing(self, x: Array, before: Proof) -> Dialogue[Proof | None]:
+        """A proof at x, together with how well the model of x fits: one exchange.
+
+        None where the dispersion, and with it the log-likelihood, is known after the proof alone.
+        """
+        problem = self._problem
+        if problem.family.dispersed or problem.family.log_likelihood is None:
+            return None
+        point = self._point(before._replace(x=x))
+        asked = question_of(point, last=True)
+        round_at_x = Along(x, np.eye(problem.d), problem.m, curved=True)
+        fits = yield InTrace(replace(asked, round=round_at_x))
+        proof = proof_of_courses(x, [each.round for each in fits], before.scalars)
+        self._last = replace(point, proof=proof, fits=fits)
+        self._closed = True
+        return proof
+
+    def at_end(self, found: Minimum) -> Dialogue[Point]:
+        """The point at which the rounds have ended."""
+        point = yield from self._at(found.proof, last=True)
+        if found.limit is None:
+            return point
+        sizes = zip(point.sizes.items(), found.limit.receding, strict=True)
+        return replace(point, sizes={name: n - gone for (name, n), gone in sizes})
+
+    def _point(self, proof: Proof) -> Point:
+        problem = self._problem
+        named = zip(problem.rows.names, problem.moments, strict=True)
+        return Point(problem, proof, {name: each.n for name, each in named})
+
+    def _at(self, proof: Proof, last: bool) -> Dialogue[Point]:
+        point = self._point(proof)
+        before = self._last
+        if before is not None and np.array_equal(before.proof.x, proof.x):
+            # the calibration of a classifier is asked for at the end alone
+            complete = self._closed or (before.fits and not self._problem.family.binary)
+            if complete or not last:
+                return replace(point, fits=before.fits)
+        self._last = yield from ask_fit(point, last)
+        self._closed = last
+        return self._last
+
+
+def with_firth(inference: Inference, point: Point, found: FirthMinimum) -> Inference:
+    """The numbers of R's logistf: standard errors by the augmented information."""
+    problem = point.problem
+    back = np.where(problem.kept[:, None], problem.back, np.nan)
+    log_likelihood = float(inference.log_likelihood or 0.0)
+    # of the coordinates, and of the ways to choose the successes of groups
+    volume = float(np.linalg.slogdet(problem.back[problem.kept])[1])
+    constant = log_likelihood + float(found.proof.scalars.value.sum())
+    df = problem.d - (problem.pool.intercept is not None)
+    value = constant - found.point.objective - volume
+    return inference._replace(
+        covariance_=back @ inverse(found.point.augmented) @ back.T,
+        robust_=None,
+        penalised=PenalisedLikelihood(value, _penalised_null(problem, constant - volume), df),
+    )
+
+
+def _penalised_null(problem: FitProblem, constant: float) -> float | None:
+    """The penalised log-likelihood of the intercept alone; None if there is an offset.
+
+    All rows have the same μ, and columns that are orthonormal over all clients the information
+    Wμ(1 - μ)I: the penalty is as good as d more trials, half of them with an event.
+    """
+    plan = problem.rows.plan
+    if plan.offset is not None or Formula(plan.formula).has_offset:
+        return None
+    weight = problem.pool.weight
+    events = weight * problem.pool.target
+    mu = problem.null_mean(float(problem.d))
+    likelihood = events * np.log(mu) + (weight - events) * np.log1p(-mu)
+    return float(constant + likelihood + 0.5 * problem.d * np.log(weight * mu * (1.0 - mu)))
+
+
+def report(point: Point, found: Minimum, inference: Inference) -> FitReport:
+    """The numbers, with what is to be said of them."""
+    problem = point.problem
+    family = problem.family
+    bounds = point.bounds
+    warnings: list[str] = []
+    if isinstance(found, FirthMinimum):
+        bounds = bounds._replace(stationary=found.point.distance)
+    made = FitReport(problem, found, inference, bounds, warnings, {})
+    if found.limit is not None:
+        made = _with_limit(made, point)
+    if found.undetermined:
+        weak = listed(found.undetermined, 4)
+        remedy = "add a ridge, or leave it out"
+        if family.name == "huber":  # whose curvature is that of rows with residuals below it
+            remedy = "choose a larger delta, in units of the target, add a ridge, or leave it out"
+        warnings.append(f"the data hardly determine the coefficient of {weak}: {remedy}")
+    if found.converged and point.arithmetic > MOST_ROUNDING:
+        moved = "any number of" if bounds.arithmetic is None else f"{bounds.arithmetic:.1g}"
+        warnings.append(
+            f"columns nearly cancel: rounding can have moved coefficients by up to {moved} "
+            "standard errors; centre them, or leave one out"
+        )
+    if not found.converged:
+        bound = bounds.standard_errors if bounds.stationary is None else bounds.stationary
+        proved = "nothing is proved"
+        if bound is not None:
+            proved = f"{bound:.1g} standard errors are proved"
+        advice = "rounding leaves no better bound; if it will do, set a larger tol"
+        if found.rounds + PROOF >= problem.settings.rounds:
+            advice = "allow more rounds"
+        warnings.append(f"{proved}, not the tolerance of {problem.settings.tol:g}: {advice}")
+    return made
+
+
+def _with_limit(made: FitReport, point: Point) -> FitReport:
+    """The report of a fit in which some coefficients grow without bound."""
+    problem = made.problem
+    limit = made.found.limit
+    assert limit is not None
+    lost = limit.not_estimable(problem)
+    made.warnings.extend(in_lines(limit.findings(problem.rows.names)))
+    plural = "s" * (len(lost) > 1)
+    instead = "; firth gives all of them finite estimates" * problem.family.binary
+    made.warnings.append(
+        f"the data do not determine the coefficient{plural} of {listed(lost, 4)}, which would grow "
+        f"without bound: the others are those of the fit without the rows that say so{instead}"
+    )
+    x = made.found.x
+    recessions: tuple[Recession, ...] = ()
+    if not problem.family.has_reference:
+        # a prediction is a limit: how far out this one was computed must not show in it
+        x = x - limit.kernel @ (limit.kernel.T @ x)
+        recessions = tuple(_recession(problem, way) for way in limit.ways)
+    coef = np.where(problem.kept, problem.coordinates.coefficients(x), np.nan)
+    return replace(
+        made,
+        inference=made.inference.without(lost),
+        not_estimable=lost,
+        limit=coef,
+        recessions=recessions,
+    )
+
+
+def _recession(problem: FitProblem, way: Array) -> Recession:
+    """A direction of recession, (d,), for rows in the units of the files."""
+    return Recession(
+        centre=tuple(problem.scaling.centre.tolist()),
+        scale=tuple(problem.scaling.scale.tolist()),
+        whiten=tuple(map(tuple, problem.basis.tolist())),
+        direction=tuple(way.tolist()),
+    )

@@ -1,0 +1,274 @@
+"""One regression in the coordinates of its rounds: a value, which asks nothing by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedsplit.arrays import Array, Mask
+from fedsplit.dialogue import Dialogue
+from fedsplit.errors import InputError, listed
+from fedsplit.methods.default import affordable
+from fedsplit.penalties.coordinatewise import NonNegativeElasticNet
+from fedsplit.regression.client.design import Moments, Scaling
+from fedsplit.regression.client.questions.coding import Frame
+from fedsplit.regression.families import FAMILIES
+from fedsplit.regression.families.family import Family
+from fedsplit.regression.options import AUTO, Settings
+from fedsplit.regression.server.coordinates import Coordinates, find_coordinates
+from fedsplit.regression.server.federation import CodedRows
+from fedsplit.regression.server.pool import Pool
+
+INFORMATION = "information"
+"""The name of the method with matrices."""
+
+SINGULAR = 1e-13
+"""An eigenvalue below this share of the largest may be rounding alone."""
+
+
+def inverse(H: Array) -> Array:
+    """H⁻¹, (d, d), of a positive definite H; nan throughout if H is nearly singular."""
+    diagonal = np.diag(H)
+    if not (np.isfinite(H).all() and (diagonal > 0).all()):
+        return np.full(H.shape, np.nan)
+    scale = 1.0 / np.sqrt(diagonal)  # so that units do not pass for singularity
+    spectrum, Q = np.linalg.eigh(scale[:, None] * H * scale)
+    if spectrum[0] <= SINGULAR * spectrum[-1]:
+        return np.full(H.shape, np.nan)
+    R: Array = scale[:, None] * Q / np.sqrt(spectrum)
+    return R @ R.T
+
+
+@dataclass(frozen=True, eq=False)
+class FitProblem:
+    """What is minimised, and what that means in the units of the files.
+
+    Columns are always centred and scaled for the rounds; ``standardize`` only decides on which
+    scale a penalty acts. Without a penalty they are also made orthonormal over all clients, so that
+    columns that nearly depend on each other, such as a year and its square, cost no rounds.
+
+    Attributes
+    ----------
+    rows : CodedRows
+    moments : sequence of Moments
+        Of each client's rows.
+    settings : Settings
+        With the name of the method that was chosen.
+    names : list of str
+        The q coefficients, those of aliased columns included.
+    pool : Pool
+        The moments of all clients.
+    coordinates : Coordinates
+    frame : Frame
+        What makes the clients' costs of their designs.
+    """
+
+    rows: CodedRows
+    moments: Sequence[Moments]
+    settings: Settings
+    names: list[str]
+    pool: Pool
+    coordinates: Coordinates
+    frame: Frame
+
+    @property
+    def family(self) -> Family:
+        return FAMILIES[self.settings.family]
+
+    @property
+    def m(self) -> int:
+        """How many clients answer; one in secure sums."""
+        return len(self.rows.names)
+
+    @property
+    def d(self) -> int:
+        """How many coefficients are fitted: the rank."""
+        return len(self.frame.ridge)
+
+    @property
+    def scaling(self) -> Scaling:
+        return self.coordinates.scaling
+
+    @property
+    def unit(self) -> float:
+        """The objective of the files over that of the rounds."""
+        return self.scaling.unit**2
+
+    @property
+    def basis(self) -> Array:
+        return self.coordinates.basis
+
+    @property
+    def back(self) -> Array:
+        return self.coordinates.back
+
+    @property
+    def kept(self) -> Mask:
+        return self.coordinates.kept
+
+    @property
+    def aliased(self) -> list[str]:
+        """The coefficients of columns that those before them determine."""
+        return [name for name, kept in zip(self.names, self.kept, strict=True) if not kept]
+
+    @property
+    def bounded(self) -> bool:
+        """Whether there is a minimiser without a penalty of the server, whatever the data."""
+        unbounded = self.family.classifies or self.family.margin is not None
+        return self.settings.ridge > 0 or not unbounded
+
+    @property
+    def reports_separation(self) -> bool:
+        """Whether coefficients that grow without bound are reported rather than refused."""
+        return self.settings.separation == "report"
+
+    def by_name(self, x: Array) -> dict[str, float]:
+        """The coefficients at x in the units of the files, by name."""
+        return dict(zip(self.names, self.coordinates.coefficients(x).tolist(), strict=True))
+
+    def penalised(self, power: int) -> Array:
+        """The factor of a penalty on |coefficient|^power in the coordinates of the rounds, (d,).
+
+        0 for the intercept.
+        """
+        scale = self.scaling.scale
+        if self.settings.standardize:
+            scale = np.ones_like(scale)
+        # the objective of the rounds is that of the files over unit²
+        factor = (self.scaling.unit / scale) ** power / self.unit
+        if self.pool.intercept is not None:
+            factor[self.pool.intercept] = 0.0
+        return self.coordinates.in_blocks(factor)
+
+    def penalty(self, l1: float, l2: float = 0.0) -> NonNegativeElasticNet | None:
+        """The penalty of the server, with these weights and the constraints of the settings."""
+        constraints = self.nonnegative
+        if not (l1 or l2 or constraints.any()):
+            return None
+        return NonNegativeElasticNet(l1 * self.penalised(1), l2 * self.penalised(2), constraints)
+
+    @property
+    def nonnegative(self) -> Mask:
+        """Which of those fitted are constrained, (d,), by their names or by those of columns."""
+        chosen = set(self.settings.nonnegative)
+        unknown = chosen - {*self.names, *self.pool.names}
+        if unknown:
+            raise InputError(
+                f"nonnegative: there is no coefficient {listed(sorted(unknown))}; "
+                f"there are {listed(self.names, 12)}"
+            )
+        columns = self.pool.names * len(self.coordinates.blocks)
+        pairs = zip(self.names, columns, strict=True)
+        constrained = np.array([name in chosen or column in chosen for name, column in pairs])
+        return constrained[self.kept]
+
+    def with_penalties(self, l1: float, ridge: float, tol: float) -> FitProblem:
+        """The same regression with other penalties and another tolerance."""
+        settings = replace(self.settings, l1=l1, ridge=ridge, tol=tol)
+        return replace(self.with_ridge(ridge * self.penalised(2)), settings=settings)
+
+    def with_ridge(self, ridge: Array) -> FitProblem:
+        """The same regression with this ridge, (d,), at the clients."""
+        return replace(self, frame=replace(self.frame, ridge=ridge))
+
+    def null_mean(self, more: float) -> float:
+        """The share of events, with ``more`` trials whose share is ½; ½ without an intercept."""
+        if self.pool.intercept is None:
+            return 0.5
+        weight = self.pool.weight
+        return (weight * self.pool.target + 0.5 * more) / (weight + more)
+
+    def start(self, reached: Mapping[str, float]) -> Array:
+        """The coefficients ``reached``, if they are of these columns, or an intercept alone.
+
+        If the loss is quadratic, moments have a better start: the solution, but for rounding.
+        """
+        if set(reached) == set(self.names):
+            return self.coordinates.point(np.array([reached[name] for name in self.names]))
+        if self.family.quadratic and self.settings.method == INFORMATION:
+            H = self.basis.T @ self.pool.products(self.scaling) @ self.basis
+            products = self.basis.T @ self.pool.target_products(self.scaling)
+            x: Array = inverse(H + np.diag(self.frame.ridge)) @ products
+            if np.isfinite(x).all():
+                return x
+        return self.intercept_alone
+
+    @property
+    def intercept_alone(self) -> Array:
+        """The model without covariates, (d,); 0 without an intercept."""
+        pool = self.pool
+        x = np.zeros((len(self.coordinates.blocks), len(pool.names)))
+        if pool.intercept is not None:
+            eta = self.family.null_predictor(pool.target, pool.classes, pool.log_exposure)
+            x[:, pool.intercept] = (eta - self.scaling.origin) / self.scaling.unit
+        return self.coordinates.point_of_scaled(x.ravel())
+
+    @property
+    def intercepts(self) -> Array:
+        """The directions in which the predictors of all rows grow alike, (d, k)."""
+        column = np.arange(len(self.pool.names)) == self.pool.intercept
+        each = np.kron(np.eye(len(self.coordinates.blocks)), column[:, None].astype(np.float64))
+        return self.coordinates.point_of_scaled(each[:, each.any(axis=0)])
+
+
+def set_up(
+    rows: CodedRows,
+    moments: Sequence[Moments],
+    settings: Settings,
+    intercept: int | None,
+    labels: Sequence[str] = (),
+) -> Dialogue[FitProblem]:
+    """The regression of coded rows.
+
+    Parameters
+    ----------
+    rows : CodedRows
+    moments : sequence of Moments
+        One per client.
+    settings : Settings
+    intercept : int or None
+        Which column is the constant term, if there is one.
+    labels : sequence of str
+        The classes of a target column that is a class.
+    """
+    family = FAMILIES[settings.family]
+    pool = Pool(moments, intercept)
+    _check_target(family, pool)
+    blocks = list(labels[1:]) if family.has_reference else [""]
+    names = family.coefficient_names(pool.names, labels)
+    found = yield from find_coordinates(rows, pool, settings, blocks)
+    delta = settings.delta / found.scaling.unit
+    d = int(found.kept.sum())
+    frame = Frame(found.scaling, found.whiten, delta, found.symmetric, np.zeros(d), found.precise)
+    if settings.method == AUTO and not settings.firth:
+        chosen = INFORMATION
+        if not (rows.matrices and affordable(len(rows.names), d)):
+            chosen = "quasi-newton"
+            if settings.secure:
+                raise InputError(_no_matrices(rows, d))
+        settings = replace(settings, method=chosen)
+    problem = FitProblem(rows, moments, settings, names, pool, found, frame)
+    return problem.with_ridge(settings.ridge * problem.penalised(2))
+
+
+def _no_matrices(rows: CodedRows, d: int) -> str:
+    """Why there can be no secure sums."""
+    why = f"{d} coefficients are too many for matrices"
+    if not rows.matrices:
+        why = "the rules of a client allow no matrix in every round"
+    return f"secure sums need the method information, and {why}: fit fewer columns, or openly"
+
+
+def _check_target(family: Family, pool: Pool) -> None:
+    """Raise InputError if the target leaves nothing to fit."""
+    what = ""
+    if (family.has_units or family.dispersed) and not pool.target_varies:
+        what = f"the target is {pool.target:g} in every row of every client"
+    elif family.link.multiplicative and pool.target == 0:
+        what = "every count of every client is zero"
+    elif family.classifies and (pool.classes == 0).any():
+        what = "every row of every client is of the same class"
+    if what:
+        raise InputError(f"{what}: there is nothing to fit")

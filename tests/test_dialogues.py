@@ -1,0 +1,146 @@
+"""Analyses are functions of the answers alone: run again from a record, they give the same."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedsplit as fs
+from fedsplit.clients.question import Question
+from fedsplit.data.sources.sources import sources
+from fedsplit.dialogue import Dialogue, converse, replay
+from fedsplit.regression.client.dataset import Dataset
+from fedsplit.regression.client.dataset_cohort import DatasetCohort
+from fedsplit.regression.fit import prepare, with_declaration
+from fedsplit.regression.options import FitOptions, PathOptions
+from fedsplit.regression.path import regularisation
+from fedsplit.regression.server.federation import AboutCosts, FitDriver
+from fedsplit.regression.server.glm import glm
+from fedsplit.remote import codec
+from fedsplit.remote.channel import LocalChannel
+from fedsplit.remote.members import Members
+from fedsplit.remote.summed import SummedChannel
+
+
+def rows() -> pd.DataFrame:
+    rng = np.random.default_rng(5)
+    n = 240
+    frame = pd.DataFrame({"u": rng.normal(size=n), "k": rng.choice(list("abc"), n)})
+    frame["site"] = np.arange(n) % 4
+    eta = 0.6 * frame.u - 0.5 * (frame.k == "b")
+    frame["count"] = rng.poisson(np.exp(eta))
+    frame["event"] = (rng.uniform(size=n) < 1.0 / (1.0 + np.exp(-eta))).astype(int)
+    # level c has no events: its coefficient grows without bound
+    frame["few"] = frame.event * (frame.k != "c")
+    frame["size"] = rng.gamma(2.0, np.exp(eta))
+    return frame
+
+
+def _members(options: Any) -> tuple[Members, Any]:
+    found = sources(options.data, options.group, options.reading)
+    channel: Any = LocalChannel(DatasetCohort([Dataset(source) for source in found]))
+    if not options.secure:
+        return Members(channel), options
+    options = with_declaration(channel, options)
+    summed = SummedChannel(channel)
+    return Members(summed, summed=summed.clients), options
+
+
+def _of_fit(formula: str, **options: Any) -> tuple[FitDriver, Callable[[], Dialogue[Any]]]:
+    members, chosen = _members(FitOptions(rows(), formula, group="site", **options))
+    agreement = prepare(members, chosen)
+    return FitDriver(members), lambda: glm(agreement, chosen.settings, {})
+
+
+def _of_path(formula: str, **options: Any) -> tuple[FitDriver, Callable[[], Dialogue[Any]]]:
+    members, chosen = _members(PathOptions(rows(), formula, group="site", **options))
+    agreement = prepare(members, chosen)
+    return FitDriver(members), lambda: regularisation(agreement, chosen, None)
+
+
+def recorded(driver: FitDriver, dialogue: Dialogue[Any]) -> tuple[list[Any], list[Any], Any]:
+    """The questions, what came of them, and the result."""
+    questions: list[Any] = []
+    events: list[Any] = []
+
+    def watch(question: Any, event: Any) -> None:
+        questions.append(question)
+        events.append(copy.deepcopy(event))
+
+    return questions, events, converse(dialogue, driver, watch)
+
+
+@pytest.mark.parametrize(
+    ("formula", "options"),
+    [
+        ("count ~ u + k", {"family": "poisson"}),
+        ("count ~ u + k", {"family": "poisson", "secure": True}),
+        ("count ~ u + k", {"family": "poisson", "method": "quasi-newton"}),
+        ("size ~ u + k", {"family": "gamma"}),
+        ("few ~ u + k", {"family": "logistic"}),
+        ("few ~ u + k", {"family": "logistic", "firth": True}),
+    ],
+)
+def test_a_fit_is_a_function_of_the_answers(formula: str, options: dict[str, Any]) -> None:
+    driver, make = _of_fit(formula, **options)
+    questions, events, made = recorded(driver, make())
+    again = replay(make(), events)
+    assert again.ended
+    assert again.question is None
+    for name, value in made.inference._asdict().items():
+        np.testing.assert_equal(_plain(value), _plain(getattr(again.result.inference, name)))
+    assert again.result.bounds == made.bounds
+    assert again.result.not_estimable == made.not_estimable
+    # and with the first answers alone, the question that came next comes next
+    for k in {1, len(events) // 2, len(events) - 1}:
+        halfway = replay(make(), events[:k])
+        assert not halfway.ended
+        assert type(halfway.question) is type(questions[k])
+        if isinstance(halfway.question, AboutCosts):
+            _same_question(halfway.question.question, questions[k].question)
+
+
+def _plain(value: Any) -> Any:
+    return value.to_dict() if isinstance(value, pd.DataFrame) else value
+
+
+def _same_question(one: Any, other: Any) -> None:
+    assert type(one) is type(other)
+    if isinstance(one, Question):  # what goes to the driver alone may hold a dialogue
+        assert codec.encode(one) == codec.encode(other)
+
+
+@pytest.mark.parametrize("family", ["gaussian", "poisson"])
+def test_a_path_is_a_function_of_the_answers(family: str) -> None:
+    target = {"gaussian": "size", "poisson": "count"}[family]
+    driver, make = _of_path(f"{target} ~ u + k", family=family, n_lambdas=5)
+    _, events, followed = recorded(driver, make())
+    again = replay(make(), events).result
+    np.testing.assert_array_equal(again.lambdas, followed.lambdas)
+    for one, other in zip(again.minima, followed.minima, strict=True):
+        np.testing.assert_array_equal(one.x, other.x)
+    assert again.bounds == followed.bounds
+
+
+def test_a_dialogue_that_is_asked_about_other_data_asks_something_else() -> None:
+    driver, make = _of_fit("count ~ u + k", family="poisson")
+    questions, events, _ = recorded(driver, make())
+    at = next(k for k, each in enumerate(events) if hasattr(each, "parts"))
+    events[at].parts["gradient"][:] *= 1.5
+    other = replay(make(), events[: at + 1])
+    later = [each.question for each in questions[at + 1 :] if hasattr(each.question, "x")]
+    x = getattr(getattr(other.question, "question", None), "x", None)
+    assert not any(x is not None and np.array_equal(x, each.x) for each in later)
+
+
+def test_a_fit_by_its_own_dialogue_is_that_of_fit() -> None:
+    driver, make = _of_fit("count ~ u + k", family="poisson")
+    made = driver.run(make())
+    model = fs.fit(rows(), "count ~ u + k", family="poisson", group="site")
+    np.testing.assert_array_equal(made.inference.coef, model.coef)
+    assert len(driver.trace) == model.rounds
