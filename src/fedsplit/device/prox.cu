@@ -20,6 +20,8 @@ constexpr int G = 32 / N;
 constexpr int R = G * N;
 constexpr bool WIDE = D % 4 == 0;
 constexpr int Q = WIDE ? 4 : (D + 31) / 32;
+constexpr int HALF = N / 2 + 1;  // diagonals of a symmetric matrix that differ
+constexpr int TILE = (R * D + 3) / 4 * 4;  // what follows is aligned to 16 bytes
 
 __device__ __forceinline__ int column(int lane, int q) { return WIDE ? 4 * lane + q : lane + 32 * q; }
 
@@ -73,26 +75,45 @@ __device__ __forceinline__ float product(const float (&K)[N], float v, int base)
     return sum;
 }
 
-// Have a line of memory brought to the cache.
-__device__ __forceinline__ void fetch(const void* line) {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
-}
-
-// Have the next numbers of an array brought to the cache.
+// Begin to copy COUNT numbers to shared memory, with zeros for those that are not there.
 template <int COUNT>
-__device__ __forceinline__ void ahead(const float* from, const float* end, int lane) {
+__device__ __forceinline__ void copy(float* to, const float* from, long long there, int lane) {
+    constexpr int WIDTH = COUNT % 4 == 0 ? 4 : 1;  // 16 bytes at once where they are aligned
+    const int count = there < COUNT ? (int)there : COUNT;
 #pragma unroll
-    for (int i = 0; i < COUNT + 31; i += 1024) {  // lines of 128 bytes, which may begin before
-        const float* line = from + i + 32 * lane;
-        if (i + 32 * lane < COUNT + 31 && line < end) fetch(line);
+    for (int i = 0; i < COUNT; i += 32 * WIDTH) {
+        const int at = i + WIDTH * lane;
+        if (at >= COUNT) continue;
+        const int left = max(0, min(count - at, WIDTH));
+#if __CUDA_ARCH__ >= 800
+        const unsigned place = __cvta_generic_to_shared(to + at);
+        if constexpr (WIDTH == 4) {
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(from + at),
+                         "r"(4 * left));
+        } else {
+            asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(place), "l"(from + at),
+                         "r"(4 * left));
+        }
+#else
+#pragma unroll
+        for (int k = 0; k < WIDTH; ++k) to[at + k] = k < left ? from[at + k] : 0.0f;
+#endif
     }
 }
 
-// A lane's columns of a row of D numbers, from memory and back.
-__device__ __forceinline__ void load(float (&to)[Q], const float* from, int lane, bool there) {
+// Wait for all that the lanes of this warp have begun to copy.
+__device__ __forceinline__ void arrived() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+    __syncwarp();
+}
+
+// A lane's columns of a row of D numbers in shared memory.
+__device__ __forceinline__ void load(float (&to)[Q], const float* row, int lane) {
     if constexpr (WIDE) {
         float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        if (there && 4 * lane < D) v = __ldcs((const float4*)from + lane);
+        if (4 * lane < D) v = ((const float4*)row)[lane];
         to[0] = v.x;
         to[1 % Q] = v.y;
         to[2 % Q] = v.z;
@@ -101,21 +122,38 @@ __device__ __forceinline__ void load(float (&to)[Q], const float* from, int lane
 #pragma unroll
         for (int q = 0; q < Q; ++q) {
             const int at = column(lane, q);
-            to[q] = there && at < D ? __ldcs(from + at) : 0.0f;
+            to[q] = at < D ? row[at] : 0.0f;
         }
     }
 }
 
-__device__ __forceinline__ void store(const float (&from)[Q], float* to, int lane, bool there) {
+// A lane's columns of a row of D numbers, to memory.
+__device__ __forceinline__ void store(const float (&from)[Q], float* to, int lane) {
     if constexpr (WIDE) {
         const float4 v = make_float4(from[0], from[1 % Q], from[2 % Q], from[3 % Q]);
-        if (there && 4 * lane < D) __stcs((float4*)to + lane, v);
+        if (4 * lane < D) __stcs((float4*)to + lane, v);
     } else {
 #pragma unroll
         for (int q = 0; q < Q; ++q) {
             const int at = column(lane, q);
-            if (there && at < D) __stcs(to + at, from[q]);
+            if (at < D) __stcs(to + at, from[q]);
         }
+    }
+}
+
+// Row i of K from its diagonals: K[k] has K_{i,i+k} for k < HALF, indices modulo N.
+__device__ __forceinline__ void unfold(float (&K)[N], int row, int base) {
+#pragma unroll
+    for (int k = HALF; k < N; ++k) {  // by symmetry, from the row that has it
+        K[k] = __shfl_sync(ALL, K[N - k], base + (row + k) % N);
+    }
+#pragma unroll
+    for (int shift = 1; shift < N; shift *= 2) {  // by i places in all
+        float turned[N];
+#pragma unroll
+        for (int k = 0; k < N; ++k) turned[k] = row & shift ? K[(k + N - shift) % N] : K[k];
+#pragma unroll
+        for (int k = 0; k < N; ++k) K[k] = turned[k];
     }
 }
 
@@ -141,16 +179,16 @@ __device__ __forceinline__ float solve(const float (&K)[N], float W, float v, in
 }
 
 // u near argmin_u s·Σφ(Au) + ½r‖u‖² - pull·⟨v, u⟩ with v - x = side·(p - x), from αv + βx.
-extern "C" __global__ void __launch_bounds__(128, 2)
+extern "C" __global__ void __launch_bounds__(32, WARPS)
 prox(const float* __restrict__ A, const float* __restrict__ b, const float* __restrict__ weights,
      const float* __restrict__ offsets, const float* __restrict__ Kt,
      const float* __restrict__ points, const float* __restrict__ own_steps,
      const double* __restrict__ x, float* __restrict__ out, double* __restrict__ partial,
      long long m, int steps, float side, float alpha0, float beta0, float s, float r, float pull,
      float inner) {
-    const int lane = threadIdx.x & 31;
-    const long long warp = (blockIdx.x * (long long)blockDim.x + threadIdx.x) >> 5;
-    const long long warps = (gridDim.x * (long long)blockDim.x) >> 5;
+    const int lane = threadIdx.x;  // a block is one warp, with shared memory of its own
+    const long long warp = blockIdx.x;
+    const long long warps = gridDim.x;
     const long long groups = (m + G - 1) / G;
     const int row = lane % N;
     const int base = lane - row;
@@ -165,14 +203,25 @@ prox(const float* __restrict__ A, const float* __restrict__ b, const float* __re
     double square = 0.0, objective = 0.0;
     float largest = 0.0f, margin = INFINITE;
 
+    // where rows, points and inner products land while those before them are computed with
+    extern __shared__ float4 shared[];
+    float* rows = (float*)shared;
+    float* inner_products = rows + TILE;
+    float* own = inner_products + HALF * 32;
+    auto begin = [&](long long g) {
+        copy<R * D>(rows, A + g * R * D, m * N * D - g * R * D, lane);
+#if SOLVER != VALUES
+        copy<HALF * 32>(inner_products, Kt + g * HALF * 32, HALF * 32, lane);
+#endif
+#if POINTS
+        copy<G * D>(own, points + g * G * D, m * D - g * G * D, lane);
+#endif
+    };
+    if (warp < groups) begin(warp);
+
     for (long long g = warp; g < groups; g += warps) {
-        const long long first = g * R;
-        const long long left = m * N - first;
-        float a[R][Q];
-#pragma unroll
-        for (int i = 0; i < R; ++i) load(a[i], A + (first + i) * D, lane, i < left);
-        const bool mine = lane < R && lane < left;
-        const long long id = first + lane;
+        const long long id = g * R + lane;
+        const bool mine = lane < R && id < m * N;
         const float target = mine ? b[id] : 0.0f;
 #if WEIGHTS
         const float weight = mine ? weights[id] : 0.0f;
@@ -184,36 +233,32 @@ prox(const float* __restrict__ A, const float* __restrict__ b, const float* __re
 #else
         const float offset = 0.0f;
 #endif
+        arrived();
+        float a[R][Q];
+#pragma unroll
+        for (int i = 0; i < R; ++i) load(a[i], rows + i * D, lane);
 #if SOLVER != VALUES
         float K[N];
 #pragma unroll
-        for (int k = 0; k < N; ++k) K[k] = __ldcs(Kt + (g * N + k) * 32 + lane);
+        for (int k = 0; k < HALF; ++k) K[k] = inner_products[k * 32 + lane];
         float v[G][Q];  // v - x: differences of large numbers would be rounded
 #pragma unroll
         for (int h = 0; h < G; ++h) {
 #if POINTS
-            const bool there = g * G + h < m;
-            load(v[h], points + (g * G + h) * D, lane, there);
+            load(v[h], own + h * D, lane);
 #pragma unroll
-            for (int q = 0; q < Q; ++q) v[h][q] = there ? side * (v[h][q] - xs[q]) : 0.0f;
+            for (int q = 0; q < Q; ++q) v[h][q] = side * (v[h][q] - xs[q]);
 #else
 #pragma unroll
             for (int q = 0; q < Q; ++q) v[h][q] = 0.0f;
 #endif
         }
 #endif
-        // what comes next is on its way to the cache meanwhile
-        const long long later = g + warps;
-        if (later < groups) {
-            ahead<R * D>(A + later * R * D, A + m * N * D, lane);
-            ahead<R>(b + later * R, b + m * N, lane);
+        __syncwarp();
+        if (g + warps < groups) begin(g + warps);
 #if SOLVER != VALUES
-            ahead<N * 32>(Kt + later * N * 32, Kt + groups * N * 32, lane);
-#if POINTS
-            ahead<G * D>(points + later * G * D, points + m * D, lane);
+        unfold(K, row, base);
 #endif
-#endif
-        }
         float sums[32];
 #pragma unroll
         for (int i = 0; i < 32; ++i) {
@@ -328,33 +373,42 @@ prox(const float* __restrict__ A, const float* __restrict__ b, const float* __re
         alpha = 1.0f / r;
         beta = 0.0f;
         w = kappa * mu;
-        const float lead = 0.0f, rest = 0.0f;
+        // the gradient that is left is Aᵀtau, whose square is tauᵀK tau
         const float tau = s * (mu + weight * slope(eta0 + km, target));
+        largest = fmaxf(largest, over_rows(tau * product(K, tau, base), row, base));
 #endif
 #pragma unroll
         for (int h = 0; h < G; ++h) {
             const float al = __shfl_sync(ALL, alpha, h * N);
             const float be = __shfl_sync(ALL, beta, h * N);
-            const float le = __shfl_sync(ALL, lead, h * N);
-            const float re = __shfl_sync(ALL, rest, h * N);
-            float away[Q], residual[Q];  // u - x, and the gradient that is left
+            float away[Q];  // u - x
 #pragma unroll
-            for (int q = 0; q < Q; ++q) {
-                away[q] = al * v[h][q] + (al + be - 1.0f) * xs[q];
-                residual[q] = le * v[h][q] + (le + re) * xs[q];
-            }
+            for (int q = 0; q < Q; ++q) away[q] = al * v[h][q] + (al + be - 1.0f) * xs[q];
 #pragma unroll
             for (int i = 0; i < N; ++i) {
                 const float wi = __shfl_sync(ALL, w, h * N + i);
+#pragma unroll
+                for (int q = 0; q < Q; ++q) away[q] = fmaf(a[h * N + i][q], wi, away[q]);
+            }
+            if (g * G + h >= m) continue;  // all lanes
+#if SOLVER == GRADIENT
+            const float le = __shfl_sync(ALL, lead, h * N);
+            const float re = __shfl_sync(ALL, rest, h * N);
+            float residual[Q];
+#pragma unroll
+            for (int q = 0; q < Q; ++q) residual[q] = le * v[h][q] + (le + re) * xs[q];
+#pragma unroll
+            for (int i = 0; i < N; ++i) {
                 const float ti = __shfl_sync(ALL, tau, h * N + i);
 #pragma unroll
-                for (int q = 0; q < Q; ++q) {
-                    away[q] = fmaf(a[h * N + i][q], wi, away[q]);
-                    residual[q] = fmaf(a[h * N + i][q], ti, residual[q]);
-                }
+                for (int q = 0; q < Q; ++q) residual[q] = fmaf(a[h * N + i][q], ti, residual[q]);
             }
-            const bool there = g * G + h < m;
-            float missed = 0.0f, moved = 0.0f;
+            float missed = 0.0f;
+#pragma unroll
+            for (int q = 0; q < Q; ++q) missed = fmaf(residual[q], residual[q], missed);
+            largest = fmaxf(largest, over_lanes(missed));
+#endif
+            float moved = 0.0f;
             float answer[Q];
 #pragma unroll
             for (int q = 0; q < Q; ++q) {
@@ -363,15 +417,11 @@ prox(const float* __restrict__ A, const float* __restrict__ b, const float* __re
 #else
                 answer[q] = xs[q] + away[q];
 #endif
-                if (there) {
-                    total[q] += (double)answer[q];
-                    moved = fmaf(away[q], away[q], moved);
-                    missed = fmaf(residual[q], residual[q], missed);
-                }
+                total[q] += (double)answer[q];
+                moved = fmaf(away[q], away[q], moved);
             }
-            store(answer, out + (g * G + h) * D, lane, there);
+            store(answer, out + (g * G + h) * D, lane);
             square += (double)moved;
-            largest = fmaxf(largest, over_lanes(missed));
         }
 #endif
     }
@@ -422,15 +472,16 @@ extern "C" __global__ void gather(const double* __restrict__ partial, int warps,
     if (me == 0) out[i] = i < D ? found[0] / m : (i == D ? sqrt(found[0]) : found[0]);
 }
 
-// K of each client, (m, N, N), as (groups, N, 32): lane l reads its row of K without gaps.
+// The diagonals of each client's K, (m, N, N), as (groups, HALF, 32): lanes read theirs without gaps.
 extern "C" __global__ void lay_out(const float* __restrict__ K, float* __restrict__ out,
                                    long long m) {
     const long long at = blockIdx.x * (long long)blockDim.x + threadIdx.x;
     const int lane = at % 32;
-    const long long k = at / 32 % N;
-    const long long g = at / 32 / N;
+    const int k = at / 32 % HALF;
+    const long long g = at / 32 / HALF;
     if (g >= (m + G - 1) / G) return;
     const long long client = g * G + lane / N;
+    const int row = lane % N;
     const bool used = lane < R && client < m;
-    out[at] = used ? K[(client * N + k) * N + lane % N] : 0.0f;
+    out[at] = used ? K[(client * N + row) * N + (row + k) % N] : 0.0f;
 }
