@@ -204,6 +204,9 @@ class Kernels:
         self.rows = rows
         self._most_warps = most_warps
         self._cupy = import_module("cupy")
+        self._limits = self._cupy.cuda.Device().attributes
+        # of this process, where a kernel writes without a copy that would have to be waited for
+        self._numbers: Array = import_module("cupyx").empty_pinned(4)
         self._diagonals = rows.n // 2 + 1  # of a symmetric matrix that differ
         self._gram = self._gram_of_lanes()
         self._functions: dict[tuple[int, bool, bool, bool], Compiled] = {}
@@ -212,10 +215,15 @@ class Kernels:
     def fit(cls, rows: DeviceRows) -> bool:
         """Whether there are kernels for these rows."""
         fits = rows.n <= cls.most_rows and rows.d <= cls.most_columns and bool(rows.phi.code)
-        return fits and rows.in_float32 and is_cupy_array(rows.A)
+        if not (fits and rows.in_float32 and is_cupy_array(rows.A)):
+            return False
+        return bool(rows.A.data.ptr % 16 == 0)  # not so where they are a part of another array
 
     def begin(self, at: Pass) -> tuple[DeviceArray, DeviceArray]:
-        """Begin a pass: the answers, (m, d) in float32, and what ``read`` waits for, (d + 4,)."""
+        """Begin a pass: the answers, (m, d) in float32, and their mean, (d,).
+
+        ``read`` waits for it, before another one begins.
+        """
         rows = self.rows
         cupy = self._cupy
         own_steps = not isinstance(at.step, float)
@@ -244,44 +252,51 @@ class Kernels:
             ),
             shared_mem=compiled.shared,
         )
-        found = cupy.empty(rows.d + 4)
-        read = (compiled.partial, np.int32(compiled.warps), np.float64(rows.m), found)
+        mean = cupy.empty(rows.d)
+        numbers_of = np.uintp(self._numbers.ctypes.data)
+        read = (compiled.partial, np.int32(compiled.warps), np.float64(rows.m), mean, numbers_of)
         compiled.gather((rows.d + 4,), (256,), read)
-        return out, found
+        return out, mean
 
-    def read(self, at: Pass, found: DeviceArray) -> tuple[Summary, float]:
-        """Wait for a pass: what is known of all answers, and Σφ at x."""
-        d = self.rows.d
-        away, value, left, margin = found[d:].get().tolist()
+    def read(self, at: Pass, mean: DeviceArray) -> tuple[Summary, float]:
+        """Wait for the pass that began last: what is known of all answers, and Σφ at x."""
+        self._cupy.cuda.get_current_stream().synchronize()
+        away, value, left, margin = self._numbers.tolist()
         moved = 2.0 * away if at.reflect else away
         # what is left of the gradient of an r-strongly convex function bounds the distance
         error = left / at.r if at.pull else 0.0
-        return Summary(found[:d], moved, error, margin, at.work), value
+        return Summary(mean, moved, error, margin, at.work), value
 
     def _compiled(self, solver: int, points: bool, reflect: bool, own: bool) -> Compiled:
         """The kernels for one kind of pass."""
         rows = self.rows
-        clients = 32 // rows.n  # of a warp at a time
-        # rows, inner products and points, each from a multiple of 16 bytes on
-        sizes = (clients * rows.n * rows.d, self._diagonals * 32, points * clients * rows.d)
-        shared = sum(16 * -(-size // 4) for size in sizes)
-        limits = self._cupy.cuda.Device().attributes
-        reserved = 1024  # by the driver, for each block
-        on_each = limits["MaxSharedMemoryPerMultiprocessor"] // (shared + reserved)
-        on_each = max(1, min(on_each, self._most_warps))
-        module = self._module(
-            SOLVER=solver, POINTS=points, REFLECT=reflect, OWN_STEPS=own, WARPS=on_each
-        )
+        shared, on_each = self._sizes(points)
+        module = self._module(solver, points, reflect, own)
         prox = module.get_function("prox")
         prox.max_dynamic_shared_size_bytes = shared
-        warps = on_each * limits["MultiProcessorCount"]
+        warps = on_each * self._limits["MultiProcessorCount"]
         partial = self._cupy.empty((warps, rows.d + 4))
         return Compiled(prox, module.get_function("gather"), warps, shared, partial)
 
-    def _module(self, **macros: int) -> Any:
+    def _sizes(self, points: bool) -> tuple[int, int]:
+        """The bytes of shared memory of a warp, and how many warps a multiprocessor has."""
+        n, d = self.rows.n, self.rows.d
+        clients = 32 // n  # of a warp at a time
+        # inner products, rows, points and a barrier, each from a multiple of 32 bytes on
+        sizes = (self._diagonals * 32, clients * n * d, points * clients * d, 2)
+        shared = sum(32 * -(-size // 8) for size in sizes)
+        reserved = 1024  # by the driver, for each block
+        room = self._limits["MaxSharedMemoryPerMultiprocessor"] // (shared + reserved)
+        return shared, max(1, min(room, self._most_warps))
+
+    def _module(
+        self, solver: int = VALUES, points: bool = False, reflect: bool = False, own: bool = False
+    ) -> Any:
         rows = self.rows
-        macros |= {"N": rows.n, "D": rows.d, "STEADY": rows.phi.concordance <= 1.0}
+        macros = {"SOLVER": solver, "POINTS": points, "REFLECT": reflect, "OWN_STEPS": own}
+        macros |= {"N": rows.n, "D": rows.d, "WARPS": self._sizes(points)[1]}
         macros |= {"WEIGHTS": rows.w is not None, "OFFSETS": rows.o is not None}
+        macros |= {"STEADY": rows.phi.concordance <= 1.0}
         return _compile(rows.phi.code, tuple(macros.items()))
 
     def _gram_of_lanes(self) -> DeviceArray:
@@ -290,9 +305,8 @@ class Kernels:
         size = -(-rows.m // (32 // rows.n)) * self._diagonals * 32
         laid_out = self._cupy.empty(size, dtype=np.float32)
         gram = self._cupy.matmul(rows.A, rows.A.transpose(0, 2, 1))
-        module = self._module(SOLVER=VALUES, POINTS=False, REFLECT=False, OWN_STEPS=False, WARPS=1)
         arguments = (gram, laid_out, np.int64(rows.m))
-        module.get_function("lay_out")((-(-size // 256),), (256,), arguments)
+        self._module().get_function("lay_out")((-(-size // 256),), (256,), arguments)
         return laid_out
 
 

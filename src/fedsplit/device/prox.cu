@@ -3,12 +3,13 @@
 // A warp takes G clients of N rows at a time. Each lane holds its columns of all their rows in
 // registers; after a transposed reduction lane N·g + i has the numbers of row i of client g. A
 // solution is u = αv + βx + Aᵀw with w of N numbers, so that the steps need products with row i of
-// K = AAᵀ alone, by shuffles.
+// K = AAᵀ alone, by shuffles. Meanwhile the rows of the next clients, their points and one half of
+// their K are copied to shared memory.
 //
 // Compiled with these macros: N, D (rows and columns of a client), SOLVER (VALUES, GRADIENT,
 // NEWTON or QUADRATIC), POINTS (each client has a point p of its own), REFLECT (the answer is
-// p + 2(u - x), else u), OWN_STEPS (one inner step per client), WEIGHTS, OFFSETS, STEADY
-// (|φ'''| ≤ φ''); and with the functions of the loss.
+// p + 2(u - x), else u), OWN_STEPS (one inner step per client), WEIGHTS, OFFSETS, WARPS
+// (how many a multiprocessor has), STEADY (|φ'''| ≤ φ''); and with the functions of the loss.
 
 #define VALUES 0
 #define GRADIENT 1
@@ -21,7 +22,11 @@ constexpr int R = G * N;
 constexpr bool WIDE = D % 4 == 0;
 constexpr int Q = WIDE ? 4 : (D + 31) / 32;
 constexpr int HALF = N / 2 + 1;  // diagonals of a symmetric matrix that differ
-constexpr int TILE = (R * D + 3) / 4 * 4;  // what follows is aligned to 16 bytes
+// numbers in shared memory, in units of 32 bytes: across them the copy engine is slow
+constexpr int ROWS = (R * D + 7) / 8 * 8;
+constexpr int OWN = POINTS ? (G * D + 7) / 8 * 8 : 0;
+// whether lane i has K_{i,i}, K_{i,i+1}, …, which are enough for products, or K_{i,0}, K_{i,1}, …
+constexpr bool TURNED = SOLVER == GRADIENT;
 
 __device__ __forceinline__ int column(int lane, int q) { return WIDE ? 4 * lane + q : lane + 32 * q; }
 
@@ -68,52 +73,100 @@ __device__ __forceinline__ double over_lanes(double v) {
     return v;
 }
 
-__device__ __forceinline__ float product(const float (&K)[N], float v, int base) {
+__device__ __forceinline__ float product(const float (&K)[N], float v, int row, int base) {
     float sum = 0.0f;
 #pragma unroll
-    for (int k = 0; k < N; ++k) sum = fmaf(K[k], __shfl_sync(ALL, v, base + k), sum);
+    for (int k = 0; k < N; ++k) {
+        const int column = TURNED ? (row + k) % N : k;
+        sum = fmaf(K[k], __shfl_sync(ALL, v, base + column), sum);
+    }
     return sum;
 }
 
-// Begin to copy COUNT numbers to shared memory, with zeros for those that are not there.
-template <int COUNT>
-__device__ __forceinline__ void copy(float* to, const float* from, long long there, int lane) {
-    constexpr int WIDTH = COUNT % 4 == 0 ? 4 : 1;  // 16 bytes at once where they are aligned
-    const int count = there < COUNT ? (int)there : COUNT;
-#pragma unroll
-    for (int i = 0; i < COUNT; i += 32 * WIDTH) {
-        const int at = i + WIDTH * lane;
-        if (at >= COUNT) continue;
-        const int left = max(0, min(count - at, WIDTH));
-#if __CUDA_ARCH__ >= 800
-        const unsigned place = __cvta_generic_to_shared(to + at);
-        if constexpr (WIDTH == 4) {
-            asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(from + at),
-                         "r"(4 * left));
-        } else {
-            asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(place), "l"(from + at),
-                         "r"(4 * left));
-        }
+// Copies to shared memory that go on while a warp computes: by the copy engine that GPUs have from
+// compute capability 9.0 on, where rows are aligned to 16 bytes; else by the lanes.
+struct Landing {
+#if __CUDA_ARCH__ >= 900
+    static constexpr bool ENGINE = WIDE;
 #else
-#pragma unroll
-        for (int k = 0; k < WIDTH; ++k) to[at + k] = k < left ? from[at + k] : 0.0f;
+    static constexpr bool ENGINE = false;
 #endif
-    }
-}
+    int lane;
+    unsigned barrier, phase = 0, expected = 0;
 
-// Wait for all that the lanes of this warp have begun to copy.
-__device__ __forceinline__ void arrived() {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_all;" ::: "memory");
+    __device__ Landing(int lane, void* arrivals) : lane(lane) {
+        if constexpr (ENGINE) {
+            barrier = __cvta_generic_to_shared(arrivals);
+            if (lane == 0) asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(barrier));
+            asm volatile("fence.proxy.async;" ::: "memory");
+            __syncwarp();
+        }
+    }
+
+    // Begin to copy the numbers that are there, at most COUNT.
+    template <int COUNT>
+    __device__ __forceinline__ void copy(float* to, const float* from, int there) {
+        const unsigned place = __cvta_generic_to_shared(to);
+        if constexpr (ENGINE) {
+            if (lane == 0) {
+                asm volatile("mbarrier.expect_tx.relaxed.cta.shared.b64 [%0], %1;" ::"r"(barrier),
+                             "r"(4 * there)
+                             : "memory");
+                asm volatile(
+                    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], "
+                    "%2, [%3];" ::"r"(place),
+                    "l"(from), "r"(4 * there), "r"(barrier)
+                    : "memory");
+            }
+            return;
+        }
+        constexpr int WIDTH = WIDE ? 4 : 1;
+#pragma unroll
+        for (int i = 0; i < COUNT; i += 32 * WIDTH) {
+            const int at = i + WIDTH * lane;
+            if (at >= there) continue;
+#if __CUDA_ARCH__ < 800
+            for (int k = 0; k < WIDTH; ++k) to[at + k] = from[at + k];
+#else
+            if constexpr (WIDTH == 4) {
+                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place + 4 * at),
+                             "l"(from + at));
+            } else {
+                asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(place + 4 * at),
+                             "l"(from + at));
+            }
 #endif
-    __syncwarp();
-}
+        }
+    }
+
+    // Wait until all copies have arrived.
+    __device__ __forceinline__ void wait() {
+        if constexpr (ENGINE) {
+            if (lane == 0) asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier));
+            unsigned done = 0;
+            while (!done) {
+                asm volatile(
+                    "{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; "
+                    "selp.u32 %0, 1, 0, p; }"
+                    : "=r"(done)
+                    : "r"(barrier), "r"(phase)
+                    : "memory");
+            }
+            phase ^= 1;
+            return;
+        }
+#if __CUDA_ARCH__ >= 800
+        asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+        __syncwarp();
+    }
+};
 
 // A lane's columns of a row of D numbers in shared memory.
-__device__ __forceinline__ void load(float (&to)[Q], const float* row, int lane) {
+__device__ __forceinline__ void load(float (&to)[Q], const float* row, int lane, bool there) {
     if constexpr (WIDE) {
         float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        if (4 * lane < D) v = ((const float4*)row)[lane];
+        if (there && 4 * lane < D) v = ((const float4*)row)[lane];
         to[0] = v.x;
         to[1 % Q] = v.y;
         to[2 % Q] = v.z;
@@ -122,7 +175,7 @@ __device__ __forceinline__ void load(float (&to)[Q], const float* row, int lane)
 #pragma unroll
         for (int q = 0; q < Q; ++q) {
             const int at = column(lane, q);
-            to[q] = at < D ? row[at] : 0.0f;
+            to[q] = there && at < D ? row[at] : 0.0f;
         }
     }
 }
@@ -145,8 +198,10 @@ __device__ __forceinline__ void store(const float (&from)[Q], float* to, int lan
 __device__ __forceinline__ void unfold(float (&K)[N], int row, int base) {
 #pragma unroll
     for (int k = HALF; k < N; ++k) {  // by symmetry, from the row that has it
-        K[k] = __shfl_sync(ALL, K[N - k], base + (row + k) % N);
+        const int from = base + (row + k) % N;
+        K[k] = __shfl_sync(ALL, K[N - k], base < R ? from : base + row);  // other lanes have zeros
     }
+    if constexpr (TURNED) return;
 #pragma unroll
     for (int shift = 1; shift < N; shift *= 2) {  // by i places in all
         float turned[N];
@@ -203,40 +258,48 @@ prox(const float* __restrict__ A, const float* __restrict__ b, const float* __re
     double square = 0.0, objective = 0.0;
     float largest = 0.0f, margin = INFINITE;
 
-    // where rows, points and inner products land while those before them are computed with
-    extern __shared__ float4 shared[];
-    float* rows = (float*)shared;
-    float* inner_products = rows + TILE;
-    float* own = inner_products + HALF * 32;
+    // where rows, inner products and points land while those before them are computed with
+    extern __shared__ __align__(128) float shared[];
+    float* inner_products = shared;
+    float* rows = inner_products + HALF * 32;
+    float* own = rows + ROWS;
+    Landing landing(lane, own + OWN);
     auto begin = [&](long long g) {
-        copy<R * D>(rows, A + g * R * D, m * N * D - g * R * D, lane);
+        const int clients = m - g * G < G ? (int)(m - g * G) : G;
+        landing.copy<R * D>(rows, A + g * R * D, clients * N * D);
 #if SOLVER != VALUES
-        copy<HALF * 32>(inner_products, Kt + g * HALF * 32, HALF * 32, lane);
+        landing.copy<HALF * 32>(inner_products, Kt + g * HALF * 32, HALF * 32);
 #endif
 #if POINTS
-        copy<G * D>(own, points + g * G * D, m * D - g * G * D, lane);
+        landing.copy<G * D>(own, points + g * G * D, clients * D);
 #endif
     };
-    if (warp < groups) begin(warp);
-
-    for (long long g = warp; g < groups; g += warps) {
+    // the numbers of a lane's row: target, weight and offset
+    auto read = [&](long long g) {
         const long long id = g * R + lane;
         const bool mine = lane < R && id < m * N;
-        const float target = mine ? b[id] : 0.0f;
+        float3 numbers = make_float3(mine ? b[id] : 0.0f, mine ? 1.0f : 0.0f, 0.0f);
 #if WEIGHTS
-        const float weight = mine ? weights[id] : 0.0f;
-#else
-        const float weight = mine ? 1.0f : 0.0f;
+        if (mine) numbers.y = weights[id];
 #endif
 #if OFFSETS
-        const float offset = mine ? offsets[id] : 0.0f;
-#else
-        const float offset = 0.0f;
+        if (mine) numbers.z = offsets[id];
 #endif
-        arrived();
+        return numbers;
+    };
+    float3 next = make_float3(0.0f, 0.0f, 0.0f);
+    if (warp < groups) {
+        begin(warp);
+        next = read(warp);
+    }
+
+    for (long long g = warp; g < groups; g += warps) {
+        const float target = next.x, weight = next.y, offset = next.z;
+        const int clients = m - g * G < G ? (int)(m - g * G) : G;
+        landing.wait();
         float a[R][Q];
 #pragma unroll
-        for (int i = 0; i < R; ++i) load(a[i], rows + i * D, lane);
+        for (int i = 0; i < R; ++i) load(a[i], rows + i * D, lane, i < clients * N);
 #if SOLVER != VALUES
         float K[N];
 #pragma unroll
@@ -245,17 +308,20 @@ prox(const float* __restrict__ A, const float* __restrict__ b, const float* __re
 #pragma unroll
         for (int h = 0; h < G; ++h) {
 #if POINTS
-            load(v[h], own + h * D, lane);
+            load(v[h], own + h * D, lane, h < clients);
 #pragma unroll
-            for (int q = 0; q < Q; ++q) v[h][q] = side * (v[h][q] - xs[q]);
+            for (int q = 0; q < Q; ++q) v[h][q] = h < clients ? side * (v[h][q] - xs[q]) : 0.0f;
 #else
 #pragma unroll
             for (int q = 0; q < Q; ++q) v[h][q] = 0.0f;
 #endif
         }
 #endif
-        __syncwarp();
-        if (g + warps < groups) begin(g + warps);
+        __syncwarp();  // nobody reads them there any more
+        if (g + warps < groups) {
+            begin(g + warps);
+            next = read(g + warps);
+        }
 #if SOLVER != VALUES
         unfold(K, row, base);
 #endif
@@ -289,7 +355,7 @@ prox(const float* __restrict__ A, const float* __restrict__ b, const float* __re
         float alpha = alpha0, beta = beta0, w = 0.0f;
 #if SOLVER == GRADIENT
 #if OWN_STEPS
-        const float step_size = mine ? own_steps[id / N] : 0.0f;
+        const float step_size = base / N < clients ? own_steps[g * G + base / N] : 0.0f;
 #else
         const float step_size = inner;
 #endif
@@ -300,7 +366,7 @@ prox(const float* __restrict__ A, const float* __restrict__ b, const float* __re
             w = kept * w - step_size * s * (weight * slope(eta, target));
             alpha = kept * alpha + step_size * pull;
             beta = kept * beta;
-            kw = product(K, w, base);
+            kw = product(K, w, row, base);
         }
         const float slopes = weight * slope(fmaf(alpha, av, fmaf(beta, ax, kw + offset)), target);
         // the gradient that is left is lead·v + rest·x + Aᵀtau
@@ -312,12 +378,12 @@ prox(const float* __restrict__ A, const float* __restrict__ b, const float* __re
         const float kappa = s / r;
         const float eta0 = av / r + offset;
         float mu = -weight * slope(ax + offset, target);
-        float km = kappa * product(K, mu, base);
+        float km = kappa * product(K, mu, row, base);
 #if SOLVER == QUADRATIC
         {
             const float missing = -(weight * slope(eta0 + km, target) + mu);
             mu += solve(K, kappa * weight, missing, row, base);
-            km = kappa * product(K, mu, base);
+            km = kappa * product(K, mu, row, base);
         }
 #else
         float psi = over_rows(weight * value(eta0 + km, target) + 0.5f * mu * km, row, base);
@@ -341,7 +407,7 @@ prox(const float* __restrict__ A, const float* __restrict__ b, const float* __re
             const float bent = kappa * weight * bend(eta, target);
             float delta = solve(K, bent, missing, row, base);
             if (!active) delta = 0.0f;
-            const float kd = kappa * product(K, delta, base);
+            const float kd = kappa * product(K, delta, row, base);
             const float down = -over_rows(missing * kd, row, base);
             float t = 1.0f;
             float found = psi;
@@ -350,6 +416,8 @@ prox(const float* __restrict__ A, const float* __restrict__ b, const float* __re
                 mu += delta;
                 km += kd;
                 known = false;
+                // what is left is of the order of φ''·kd², which float32 does not see
+                if (__all_sync(ALL, fabsf(kd) <= 3e-4f)) break;
                 continue;
             }
             if (!known) {
@@ -375,7 +443,7 @@ prox(const float* __restrict__ A, const float* __restrict__ b, const float* __re
         w = kappa * mu;
         // the gradient that is left is Aᵀtau, whose square is tauᵀK tau
         const float tau = s * (mu + weight * slope(eta0 + km, target));
-        largest = fmaxf(largest, over_rows(tau * product(K, tau, base), row, base));
+        largest = fmaxf(largest, over_rows(tau * product(K, tau, row, base), row, base));
 #endif
 #pragma unroll
         for (int h = 0; h < G; ++h) {
@@ -384,25 +452,26 @@ prox(const float* __restrict__ A, const float* __restrict__ b, const float* __re
             float away[Q];  // u - x
 #pragma unroll
             for (int q = 0; q < Q; ++q) away[q] = al * v[h][q] + (al + be - 1.0f) * xs[q];
-#pragma unroll
-            for (int i = 0; i < N; ++i) {
-                const float wi = __shfl_sync(ALL, w, h * N + i);
-#pragma unroll
-                for (int q = 0; q < Q; ++q) away[q] = fmaf(a[h * N + i][q], wi, away[q]);
-            }
-            if (g * G + h >= m) continue;  // all lanes
 #if SOLVER == GRADIENT
             const float le = __shfl_sync(ALL, lead, h * N);
             const float re = __shfl_sync(ALL, rest, h * N);
             float residual[Q];
 #pragma unroll
             for (int q = 0; q < Q; ++q) residual[q] = le * v[h][q] + (le + re) * xs[q];
+#endif
 #pragma unroll
             for (int i = 0; i < N; ++i) {
+                const float wi = __shfl_sync(ALL, w, h * N + i);
+#pragma unroll
+                for (int q = 0; q < Q; ++q) away[q] = fmaf(a[h * N + i][q], wi, away[q]);
+#if SOLVER == GRADIENT
                 const float ti = __shfl_sync(ALL, tau, h * N + i);
 #pragma unroll
                 for (int q = 0; q < Q; ++q) residual[q] = fmaf(a[h * N + i][q], ti, residual[q]);
+#endif
             }
+            if (h >= clients) continue;
+#if SOLVER == GRADIENT
             float missed = 0.0f;
 #pragma unroll
             for (int q = 0; q < Q; ++q) missed = fmaf(residual[q], residual[q], missed);
@@ -448,7 +517,7 @@ prox(const float* __restrict__ A, const float* __restrict__ b, const float* __re
 // The warps' numbers in a fixed order: the D means of the answers, then √Σ‖u - x‖², Σφ(Ax), the
 // largest gradient that is left, and the sign of the least margin.
 extern "C" __global__ void gather(const double* __restrict__ partial, int warps, double m,
-                                  double* __restrict__ out) {
+                                  double* __restrict__ mean, double* __restrict__ numbers) {
     __shared__ double found[256];
     const int i = blockIdx.x;
     const int me = threadIdx.x;
@@ -469,7 +538,9 @@ extern "C" __global__ void gather(const double* __restrict__ partial, int warps,
         }
         __syncthreads();
     }
-    if (me == 0) out[i] = i < D ? found[0] / m : (i == D ? sqrt(found[0]) : found[0]);
+    if (me > 0) return;
+    if (i < D) mean[i] = found[0] / m;
+    else numbers[i - D] = i == D ? sqrt(found[0]) : found[0];
 }
 
 // The diagonals of each client's K, (m, N, N), as (groups, HALF, 32): lanes read theirs without gaps.
