@@ -144,6 +144,16 @@ def test_a_kernel_sees_whether_classes_are_separated(separable: bool) -> None:
     assert fused.margin == reference.margin == (1.0 if separable else -1.0)
 
 
+def test_rows_that_kernels_cannot_read_where_they_are_take_the_plain_path() -> None:
+    for skipped in (0, 1):  # one number has four bytes, and sixteen are copied at once
+        A = cp.ones(skipped + 17 * 3 * 8, dtype=cp.float32)[skipped:].reshape(17, 3, 8)
+        data = StackedRows(A, A[:, :, 0].copy())
+        rows = place(fs.LeastSquares(), data, np.array(1.0), None, None)
+        clients = DeviceClients(rows, np.full(8, 0.1))
+        answer = clients.ask(Descend(clients.vector(np.zeros(8)), 0.1, 2))
+        assert (answer.summary is None) == bool(skipped)
+
+
 METHODS: dict[str, Any] = {
     "fedsplit": fs.FedSplit(0.5),
     "fedsplit, gradient": fs.FedSplit(0.3, fs.GradientProx(10, step=0.1)),

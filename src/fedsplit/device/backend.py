@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, TypeAlias
@@ -76,7 +76,7 @@ def numbers(values: Any) -> Array | None:
 
 
 @contextmanager
-def within_memory(what: str) -> Iterator[None]:
+def within_memory(what: Callable[[], str]) -> Iterator[None]:
     """Raise InputError, in one line, where a device has too little memory for something."""
     try:
         yield
@@ -84,6 +84,6 @@ def within_memory(what: str) -> Iterator[None]:
         if isinstance(error, RuntimeError) and "out of memory" not in str(error).lower():
             raise
         raise InputError(
-            f"{what} does not fit in the device's memory: use fewer clients, float32 rows, or a "
+            f"{what()} does not fit in the device's memory: use fewer clients, float32 rows, or a "
             "method that sends less"
         ) from None

@@ -7,8 +7,8 @@ else takes the plain path, which computes the same.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.resources import files
@@ -86,22 +86,28 @@ class Planner:
     bounds : callable
     newton_steps : int
         Far more than a convex cost with a line search needs in float32.
+    inner_steps : dict
+        Those that are known: of a solver and an s, a number, (m,), or None.
     """
 
     quadratic: bool
     ridge: float
     bounds: Bounds
     newton_steps: int = 30
+    inner_steps: dict[tuple[GradientProx, float], float | DeviceArray | None] = field(
+        default_factory=dict, repr=False
+    )
 
     def plan(self, question: CostQuestion) -> Pass | None:
         """The pass that answers a question; None if it takes the plain path."""
-        table: Mapping[type, Callable[[Any], Pass | None]] = {
-            Reflection: self._reflection,
-            Prox: self._prox,
-            Descend: self._descent,
-        }
-        planned = table.get(type(question))
-        return None if planned is None else planned(question)
+        match question:
+            case Reflection():
+                return self._reflection(question)
+            case Prox():
+                return self._prox(question)
+            case Descend():
+                return self._descent(question)
+        return None
 
     def _reflection(self, question: Reflection) -> Pass | None:
         # v = 2x - z, so that z = 2x - v
@@ -129,12 +135,19 @@ class Planner:
             kind = QUADRATIC if self.quadratic else NEWTON
             return at._replace(kind=kind, steps=self.newton_steps, work=(1, 1, 1))
         if isinstance(solver, GradientProx):
-            step = solver.inner_steps(s, self.bounds)
-            if not _all_finite(step):  # a line search has to find some of them
+            step = self._inner_steps(solver, s)
+            if step is None:
                 return None
             work = (solver.steps + 1, 0, 0)
             return at._replace(kind=GRADIENT, step=step, steps=solver.steps, work=work)
         return None
+
+    def _inner_steps(self, solver: GradientProx, s: float) -> float | DeviceArray | None:
+        """The gradient steps of a solver; None if a line search has to find some of them."""
+        if (solver, s) not in self.inner_steps:  # a device has to be waited for
+            steps = solver.inner_steps(s, self.bounds)
+            self.inner_steps[solver, s] = steps if _all_finite(steps) else None
+        return self.inner_steps[solver, s]
 
     def _descent(self, question: Descend) -> Pass | None:
         if question.shift is not None or question.x.ndim != 1:
@@ -151,6 +164,28 @@ def _all_finite(step: float | DeviceArray) -> bool:
     return bool(xp.all(xp.isfinite(step)))
 
 
+class Compiled(NamedTuple):
+    """The kernels of one kind of pass.
+
+    Attributes
+    ----------
+    prox, gather : functions
+        The pass itself, and the sums over its warps.
+    warps : int
+        How many there are on the whole device, each a block of its own.
+    shared : int
+        Bytes of shared memory of each.
+    partial : (warps, d + 4) array
+        What each warp has added up.
+    """
+
+    prox: Any
+    gather: Any
+    warps: int
+    shared: int
+    partial: DeviceArray
+
+
 class Kernels:
     """The kernels for some rows.
 
@@ -158,38 +193,44 @@ class Kernels:
     ----------
     rows : DeviceRows
         That fit.
-    threads : int
-        Of a block: two blocks of 128 are on a multiprocessor, with 255 registers for each thread.
+    most_warps : int
+        On a multiprocessor: with eight of them each thread has 255 registers, which hold the rows.
     """
 
     most_rows = 32
     most_columns = 128
 
-    def __init__(self, rows: DeviceRows, threads: int = 128) -> None:
+    def __init__(self, rows: DeviceRows, most_warps: int = 8) -> None:
         self.rows = rows
-        self._threads = threads
+        self._most_warps = most_warps
         self._cupy = import_module("cupy")
-        self._blocks = 2 * self._cupy.cuda.Device().attributes["MultiProcessorCount"]
-        self._warps = self._blocks * threads // 32
-        self._partial = self._cupy.empty((self._warps, rows.d + 4))
+        self._limits = self._cupy.cuda.Device().attributes
+        # of this process, where a kernel writes without a copy that would have to be waited for
+        self._numbers: Array = import_module("cupyx").empty_pinned(4)
+        self._diagonals = rows.n // 2 + 1  # of a symmetric matrix that differ
         self._gram = self._gram_of_lanes()
-        self._functions: dict[tuple[int, bool, bool, bool], tuple[Any, Any]] = {}
+        self._functions: dict[tuple[int, bool, bool, bool], Compiled] = {}
 
     @classmethod
     def fit(cls, rows: DeviceRows) -> bool:
         """Whether there are kernels for these rows."""
         fits = rows.n <= cls.most_rows and rows.d <= cls.most_columns and bool(rows.phi.code)
-        return fits and rows.in_float32 and is_cupy_array(rows.A)
+        if not (fits and rows.in_float32 and is_cupy_array(rows.A)):
+            return False
+        return bool(rows.A.data.ptr % 16 == 0)  # not so where they are a part of another array
 
-    def run(self, at: Pass) -> tuple[DeviceArray, Summary, float]:
-        """The answers, (m, d) in float32, what is known of all of them, and Σφ at x."""
+    def begin(self, at: Pass) -> tuple[DeviceArray, DeviceArray]:
+        """Begin a pass: the answers, (m, d) in float32, and their mean, (d,).
+
+        ``read`` waits for it, before another one begins.
+        """
         rows = self.rows
         cupy = self._cupy
         own_steps = not isinstance(at.step, float)
         kind = (at.kind, at.points is not None, at.reflect, own_steps)
         if kind not in self._functions:
             self._functions[kind] = self._compiled(*kind)
-        prox, gather = self._functions[kind]
+        compiled = self._functions[kind]
         out = cupy.empty((0 if at.kind == VALUES else rows.m, rows.d), dtype=np.float32)
         points = None
         if at.points is not None:
@@ -197,49 +238,75 @@ class Kernels:
         step = cupy.ascontiguousarray(at.step, dtype=np.float32) if own_steps else None
         arrays = (rows.A, rows.b, rows.w, rows.o, self._gram, points, step)
         numbers = (at.side, *at.start, at.s, at.r, at.pull, 0.0 if own_steps else at.step)
-        prox(
-            (self._blocks,),
-            (self._threads,),
+        compiled.prox(
+            (compiled.warps,),
+            (32,),
             (
-                *(self._partial if array is None else array for array in arrays),  # not used
+                *(self._gram if array is None else array for array in arrays),  # not used
                 at.x,
                 out,
-                self._partial,
+                compiled.partial,
                 np.int64(rows.m),
                 np.int32(at.steps),
                 *map(np.float32, numbers),
             ),
+            shared_mem=compiled.shared,
         )
-        found = cupy.empty(rows.d + 4)
-        read = (self._partial, np.int32(self._warps), np.float64(rows.m), found)
-        gather((rows.d + 4,), (256,), read)
-        away, value, left, margin = found[rows.d :].get().tolist()
+        mean = cupy.empty(rows.d)
+        numbers_of = np.uintp(self._numbers.ctypes.data)
+        read = (compiled.partial, np.int32(compiled.warps), np.float64(rows.m), mean, numbers_of)
+        compiled.gather((rows.d + 4,), (256,), read)
+        return out, mean
+
+    def read(self, at: Pass, mean: DeviceArray) -> tuple[Summary, float]:
+        """Wait for the pass that began last: what is known of all answers, and Σφ at x."""
+        self._cupy.cuda.get_current_stream().synchronize()
+        away, value, left, margin = self._numbers.tolist()
         moved = 2.0 * away if at.reflect else away
         # what is left of the gradient of an r-strongly convex function bounds the distance
         error = left / at.r if at.pull else 0.0
-        summary = Summary(found[: rows.d], moved, error, margin, at.work)
-        return out, summary, value
+        return Summary(mean, moved, error, margin, at.work), value
 
-    def _compiled(self, solver: int, points: bool, reflect: bool, own: bool) -> tuple[Any, Any]:
+    def _compiled(self, solver: int, points: bool, reflect: bool, own: bool) -> Compiled:
         """The kernels for one kind of pass."""
-        module = self._module(SOLVER=solver, POINTS=points, REFLECT=reflect, OWN_STEPS=own)
-        return module.get_function("prox"), module.get_function("gather")
-
-    def _module(self, **macros: int) -> Any:
         rows = self.rows
-        macros |= {"N": rows.n, "D": rows.d, "STEADY": rows.phi.concordance <= 1.0}
+        shared, on_each = self._sizes(points)
+        module = self._module(solver, points, reflect, own)
+        prox = module.get_function("prox")
+        prox.max_dynamic_shared_size_bytes = shared
+        warps = on_each * self._limits["MultiProcessorCount"]
+        partial = self._cupy.empty((warps, rows.d + 4))
+        return Compiled(prox, module.get_function("gather"), warps, shared, partial)
+
+    def _sizes(self, points: bool) -> tuple[int, int]:
+        """The bytes of shared memory of a warp, and how many warps a multiprocessor has."""
+        n, d = self.rows.n, self.rows.d
+        clients = 32 // n  # of a warp at a time
+        # inner products, rows, points and a barrier, each from a multiple of 32 bytes on
+        sizes = (self._diagonals * 32, clients * n * d, points * clients * d, 2)
+        shared = sum(32 * -(-size // 8) for size in sizes)
+        reserved = 1024  # by the driver, for each block
+        room = self._limits["MaxSharedMemoryPerMultiprocessor"] // (shared + reserved)
+        return shared, max(1, min(room, self._most_warps))
+
+    def _module(
+        self, solver: int = VALUES, points: bool = False, reflect: bool = False, own: bool = False
+    ) -> Any:
+        rows = self.rows
+        macros = {"SOLVER": solver, "POINTS": points, "REFLECT": reflect, "OWN_STEPS": own}
+        macros |= {"N": rows.n, "D": rows.d, "WARPS": self._sizes(points)[1]}
         macros |= {"WEIGHTS": rows.w is not None, "OFFSETS": rows.o is not None}
+        macros |= {"STEADY": rows.phi.concordance <= 1.0}
         return _compile(rows.phi.code, tuple(macros.items()))
 
     def _gram_of_lanes(self) -> DeviceArray:
         """A_jA_jᵀ in the order in which lanes read it."""
         rows = self.rows
-        size = -(-rows.m // (32 // rows.n)) * rows.n * 32
+        size = -(-rows.m // (32 // rows.n)) * self._diagonals * 32
         laid_out = self._cupy.empty(size, dtype=np.float32)
         gram = self._cupy.matmul(rows.A, rows.A.transpose(0, 2, 1))
-        module = self._module(SOLVER=VALUES, POINTS=False, REFLECT=False, OWN_STEPS=False)
         arguments = (gram, laid_out, np.int64(rows.m))
-        module.get_function("lay_out")((-(-size // 256),), (256,), arguments)
+        self._module().get_function("lay_out")((-(-size // 256),), (256,), arguments)
         return laid_out
 
 

@@ -3,12 +3,13 @@
 // A warp takes G clients of N rows at a time. Each lane holds its columns of all their rows in
 // registers; after a transposed reduction lane N·g + i has the numbers of row i of client g. A
 // solution is u = αv + βx + Aᵀw with w of N numbers, so that the steps need products with row i of
-// K = AAᵀ alone, by shuffles.
+// K = AAᵀ alone, by shuffles. Meanwhile the rows of the next clients, their points and one half of
+// their K are copied to shared memory.
 //
 // Compiled with these macros: N, D (rows and columns of a client), SOLVER (VALUES, GRADIENT,
 // NEWTON or QUADRATIC), POINTS (each client has a point p of its own), REFLECT (the answer is
-// p + 2(u - x), else u), OWN_STEPS (one inner step per client), WEIGHTS, OFFSETS, STEADY
-// (|φ'''| ≤ φ''); and with the functions of the loss.
+// p + 2(u - x), else u), OWN_STEPS (one inner step per client), WEIGHTS, OFFSETS, WARPS
+// (how many a multiprocessor has), STEADY (|φ'''| ≤ φ''); and with the functions of the loss.
 
 #define VALUES 0
 #define GRADIENT 1
@@ -20,6 +21,12 @@ constexpr int G = 32 / N;
 constexpr int R = G * N;
 constexpr bool WIDE = D % 4 == 0;
 constexpr int Q = WIDE ? 4 : (D + 31) / 32;
+constexpr int HALF = N / 2 + 1;  // diagonals of a symmetric matrix that differ
+// numbers in shared memory, in units of 32 bytes: across them the copy engine is slow
+constexpr int ROWS = (R * D + 7) / 8 * 8;
+constexpr int OWN = POINTS ? (G * D + 7) / 8 * 8 : 0;
+// whether lane i has K_{i,i}, K_{i,i+1}, …, which are enough for products, or K_{i,0}, K_{i,1}, …
+constexpr bool TURNED = SOLVER == GRADIENT;
 
 __device__ __forceinline__ int column(int lane, int q) { return WIDE ? 4 * lane + q : lane + 32 * q; }
 
@@ -66,33 +73,100 @@ __device__ __forceinline__ double over_lanes(double v) {
     return v;
 }
 
-__device__ __forceinline__ float product(const float (&K)[N], float v, int base) {
+__device__ __forceinline__ float product(const float (&K)[N], float v, int row, int base) {
     float sum = 0.0f;
 #pragma unroll
-    for (int k = 0; k < N; ++k) sum = fmaf(K[k], __shfl_sync(ALL, v, base + k), sum);
+    for (int k = 0; k < N; ++k) {
+        const int column = TURNED ? (row + k) % N : k;
+        sum = fmaf(K[k], __shfl_sync(ALL, v, base + column), sum);
+    }
     return sum;
 }
 
-// Have a line of memory brought to the cache.
-__device__ __forceinline__ void fetch(const void* line) {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
-}
+// Copies to shared memory that go on while a warp computes: by the copy engine that GPUs have from
+// compute capability 9.0 on, where rows are aligned to 16 bytes; else by the lanes.
+struct Landing {
+#if __CUDA_ARCH__ >= 900
+    static constexpr bool ENGINE = WIDE;
+#else
+    static constexpr bool ENGINE = false;
+#endif
+    int lane;
+    unsigned barrier, phase = 0, expected = 0;
 
-// Have the next numbers of an array brought to the cache.
-template <int COUNT>
-__device__ __forceinline__ void ahead(const float* from, const float* end, int lane) {
-#pragma unroll
-    for (int i = 0; i < COUNT + 31; i += 1024) {  // lines of 128 bytes, which may begin before
-        const float* line = from + i + 32 * lane;
-        if (i + 32 * lane < COUNT + 31 && line < end) fetch(line);
+    __device__ Landing(int lane, void* arrivals) : lane(lane) {
+        if constexpr (ENGINE) {
+            barrier = __cvta_generic_to_shared(arrivals);
+            if (lane == 0) asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(barrier));
+            asm volatile("fence.proxy.async;" ::: "memory");
+            __syncwarp();
+        }
     }
-}
 
-// A lane's columns of a row of D numbers, from memory and back.
-__device__ __forceinline__ void load(float (&to)[Q], const float* from, int lane, bool there) {
+    // Begin to copy the numbers that are there, at most COUNT.
+    template <int COUNT>
+    __device__ __forceinline__ void copy(float* to, const float* from, int there) {
+        const unsigned place = __cvta_generic_to_shared(to);
+        if constexpr (ENGINE) {
+            if (lane == 0) {
+                asm volatile("mbarrier.expect_tx.relaxed.cta.shared.b64 [%0], %1;" ::"r"(barrier),
+                             "r"(4 * there)
+                             : "memory");
+                asm volatile(
+                    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], "
+                    "%2, [%3];" ::"r"(place),
+                    "l"(from), "r"(4 * there), "r"(barrier)
+                    : "memory");
+            }
+            return;
+        }
+        constexpr int WIDTH = WIDE ? 4 : 1;
+#pragma unroll
+        for (int i = 0; i < COUNT; i += 32 * WIDTH) {
+            const int at = i + WIDTH * lane;
+            if (at >= there) continue;
+#if __CUDA_ARCH__ < 800
+            for (int k = 0; k < WIDTH; ++k) to[at + k] = from[at + k];
+#else
+            if constexpr (WIDTH == 4) {
+                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place + 4 * at),
+                             "l"(from + at));
+            } else {
+                asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(place + 4 * at),
+                             "l"(from + at));
+            }
+#endif
+        }
+    }
+
+    // Wait until all copies have arrived.
+    __device__ __forceinline__ void wait() {
+        if constexpr (ENGINE) {
+            if (lane == 0) asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier));
+            unsigned done = 0;
+            while (!done) {
+                asm volatile(
+                    "{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; "
+                    "selp.u32 %0, 1, 0, p; }"
+                    : "=r"(done)
+                    : "r"(barrier), "r"(phase)
+                    : "memory");
+            }
+            phase ^= 1;
+            return;
+        }
+#if __CUDA_ARCH__ >= 800
+        asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+        __syncwarp();
+    }
+};
+
+// A lane's columns of a row of D numbers in shared memory.
+__device__ __forceinline__ void load(float (&to)[Q], const float* row, int lane, bool there) {
     if constexpr (WIDE) {
         float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        if (there && 4 * lane < D) v = __ldcs((const float4*)from + lane);
+        if (there && 4 * lane < D) v = ((const float4*)row)[lane];
         to[0] = v.x;
         to[1 % Q] = v.y;
         to[2 % Q] = v.z;
@@ -101,21 +175,40 @@ __device__ __forceinline__ void load(float (&to)[Q], const float* from, int lane
 #pragma unroll
         for (int q = 0; q < Q; ++q) {
             const int at = column(lane, q);
-            to[q] = there && at < D ? __ldcs(from + at) : 0.0f;
+            to[q] = there && at < D ? row[at] : 0.0f;
         }
     }
 }
 
-__device__ __forceinline__ void store(const float (&from)[Q], float* to, int lane, bool there) {
+// A lane's columns of a row of D numbers, to memory.
+__device__ __forceinline__ void store(const float (&from)[Q], float* to, int lane) {
     if constexpr (WIDE) {
         const float4 v = make_float4(from[0], from[1 % Q], from[2 % Q], from[3 % Q]);
-        if (there && 4 * lane < D) __stcs((float4*)to + lane, v);
+        if (4 * lane < D) __stcs((float4*)to + lane, v);
     } else {
 #pragma unroll
         for (int q = 0; q < Q; ++q) {
             const int at = column(lane, q);
-            if (there && at < D) __stcs(to + at, from[q]);
+            if (at < D) __stcs(to + at, from[q]);
         }
+    }
+}
+
+// Row i of K from its diagonals: K[k] has K_{i,i+k} for k < HALF, indices modulo N.
+__device__ __forceinline__ void unfold(float (&K)[N], int row, int base) {
+#pragma unroll
+    for (int k = HALF; k < N; ++k) {  // by symmetry, from the row that has it
+        const int from = base + (row + k) % N;
+        K[k] = __shfl_sync(ALL, K[N - k], base < R ? from : base + row);  // other lanes have zeros
+    }
+    if constexpr (TURNED) return;
+#pragma unroll
+    for (int shift = 1; shift < N; shift *= 2) {  // by i places in all
+        float turned[N];
+#pragma unroll
+        for (int k = 0; k < N; ++k) turned[k] = row & shift ? K[(k + N - shift) % N] : K[k];
+#pragma unroll
+        for (int k = 0; k < N; ++k) K[k] = turned[k];
     }
 }
 
@@ -141,16 +234,16 @@ __device__ __forceinline__ float solve(const float (&K)[N], float W, float v, in
 }
 
 // u near argmin_u s·Σφ(Au) + ½r‖u‖² - pull·⟨v, u⟩ with v - x = side·(p - x), from αv + βx.
-extern "C" __global__ void __launch_bounds__(128, 2)
+extern "C" __global__ void __launch_bounds__(32, WARPS)
 prox(const float* __restrict__ A, const float* __restrict__ b, const float* __restrict__ weights,
      const float* __restrict__ offsets, const float* __restrict__ Kt,
      const float* __restrict__ points, const float* __restrict__ own_steps,
      const double* __restrict__ x, float* __restrict__ out, double* __restrict__ partial,
      long long m, int steps, float side, float alpha0, float beta0, float s, float r, float pull,
      float inner) {
-    const int lane = threadIdx.x & 31;
-    const long long warp = (blockIdx.x * (long long)blockDim.x + threadIdx.x) >> 5;
-    const long long warps = (gridDim.x * (long long)blockDim.x) >> 5;
+    const int lane = threadIdx.x;  // a block is one warp, with shared memory of its own
+    const long long warp = blockIdx.x;
+    const long long warps = gridDim.x;
     const long long groups = (m + G - 1) / G;
     const int row = lane % N;
     const int base = lane - row;
@@ -165,55 +258,73 @@ prox(const float* __restrict__ A, const float* __restrict__ b, const float* __re
     double square = 0.0, objective = 0.0;
     float largest = 0.0f, margin = INFINITE;
 
-    for (long long g = warp; g < groups; g += warps) {
-        const long long first = g * R;
-        const long long left = m * N - first;
-        float a[R][Q];
-#pragma unroll
-        for (int i = 0; i < R; ++i) load(a[i], A + (first + i) * D, lane, i < left);
-        const bool mine = lane < R && lane < left;
-        const long long id = first + lane;
-        const float target = mine ? b[id] : 0.0f;
+    // where rows, inner products and points land while those before them are computed with
+    extern __shared__ __align__(128) float shared[];
+    float* inner_products = shared;
+    float* rows = inner_products + HALF * 32;
+    float* own = rows + ROWS;
+    Landing landing(lane, own + OWN);
+    auto begin = [&](long long g) {
+        const int clients = m - g * G < G ? (int)(m - g * G) : G;
+        landing.copy<R * D>(rows, A + g * R * D, clients * N * D);
+#if SOLVER != VALUES
+        landing.copy<HALF * 32>(inner_products, Kt + g * HALF * 32, HALF * 32);
+#endif
+#if POINTS
+        landing.copy<G * D>(own, points + g * G * D, clients * D);
+#endif
+    };
+    // the numbers of a lane's row: target, weight and offset
+    auto read = [&](long long g) {
+        const long long id = g * R + lane;
+        const bool mine = lane < R && id < m * N;
+        float3 numbers = make_float3(mine ? b[id] : 0.0f, mine ? 1.0f : 0.0f, 0.0f);
 #if WEIGHTS
-        const float weight = mine ? weights[id] : 0.0f;
-#else
-        const float weight = mine ? 1.0f : 0.0f;
+        if (mine) numbers.y = weights[id];
 #endif
 #if OFFSETS
-        const float offset = mine ? offsets[id] : 0.0f;
-#else
-        const float offset = 0.0f;
+        if (mine) numbers.z = offsets[id];
 #endif
+        return numbers;
+    };
+    float3 next = make_float3(0.0f, 0.0f, 0.0f);
+    if (warp < groups) {
+        begin(warp);
+        next = read(warp);
+    }
+
+    for (long long g = warp; g < groups; g += warps) {
+        const float target = next.x, weight = next.y, offset = next.z;
+        const int clients = m - g * G < G ? (int)(m - g * G) : G;
+        landing.wait();
+        float a[R][Q];
+#pragma unroll
+        for (int i = 0; i < R; ++i) load(a[i], rows + i * D, lane, i < clients * N);
 #if SOLVER != VALUES
         float K[N];
 #pragma unroll
-        for (int k = 0; k < N; ++k) K[k] = __ldcs(Kt + (g * N + k) * 32 + lane);
+        for (int k = 0; k < HALF; ++k) K[k] = inner_products[k * 32 + lane];
         float v[G][Q];  // v - x: differences of large numbers would be rounded
 #pragma unroll
         for (int h = 0; h < G; ++h) {
 #if POINTS
-            const bool there = g * G + h < m;
-            load(v[h], points + (g * G + h) * D, lane, there);
+            load(v[h], own + h * D, lane, h < clients);
 #pragma unroll
-            for (int q = 0; q < Q; ++q) v[h][q] = there ? side * (v[h][q] - xs[q]) : 0.0f;
+            for (int q = 0; q < Q; ++q) v[h][q] = h < clients ? side * (v[h][q] - xs[q]) : 0.0f;
 #else
 #pragma unroll
             for (int q = 0; q < Q; ++q) v[h][q] = 0.0f;
 #endif
         }
 #endif
-        // what comes next is on its way to the cache meanwhile
-        const long long later = g + warps;
-        if (later < groups) {
-            ahead<R * D>(A + later * R * D, A + m * N * D, lane);
-            ahead<R>(b + later * R, b + m * N, lane);
-#if SOLVER != VALUES
-            ahead<N * 32>(Kt + later * N * 32, Kt + groups * N * 32, lane);
-#if POINTS
-            ahead<G * D>(points + later * G * D, points + m * D, lane);
-#endif
-#endif
+        __syncwarp();  // nobody reads them there any more
+        if (g + warps < groups) {
+            begin(g + warps);
+            next = read(g + warps);
         }
+#if SOLVER != VALUES
+        unfold(K, row, base);
+#endif
         float sums[32];
 #pragma unroll
         for (int i = 0; i < 32; ++i) {
@@ -244,7 +355,7 @@ prox(const float* __restrict__ A, const float* __restrict__ b, const float* __re
         float alpha = alpha0, beta = beta0, w = 0.0f;
 #if SOLVER == GRADIENT
 #if OWN_STEPS
-        const float step_size = mine ? own_steps[id / N] : 0.0f;
+        const float step_size = base / N < clients ? own_steps[g * G + base / N] : 0.0f;
 #else
         const float step_size = inner;
 #endif
@@ -255,7 +366,7 @@ prox(const float* __restrict__ A, const float* __restrict__ b, const float* __re
             w = kept * w - step_size * s * (weight * slope(eta, target));
             alpha = kept * alpha + step_size * pull;
             beta = kept * beta;
-            kw = product(K, w, base);
+            kw = product(K, w, row, base);
         }
         const float slopes = weight * slope(fmaf(alpha, av, fmaf(beta, ax, kw + offset)), target);
         // the gradient that is left is lead·v + rest·x + Aᵀtau
@@ -267,12 +378,12 @@ prox(const float* __restrict__ A, const float* __restrict__ b, const float* __re
         const float kappa = s / r;
         const float eta0 = av / r + offset;
         float mu = -weight * slope(ax + offset, target);
-        float km = kappa * product(K, mu, base);
+        float km = kappa * product(K, mu, row, base);
 #if SOLVER == QUADRATIC
         {
             const float missing = -(weight * slope(eta0 + km, target) + mu);
             mu += solve(K, kappa * weight, missing, row, base);
-            km = kappa * product(K, mu, base);
+            km = kappa * product(K, mu, row, base);
         }
 #else
         float psi = over_rows(weight * value(eta0 + km, target) + 0.5f * mu * km, row, base);
@@ -296,7 +407,7 @@ prox(const float* __restrict__ A, const float* __restrict__ b, const float* __re
             const float bent = kappa * weight * bend(eta, target);
             float delta = solve(K, bent, missing, row, base);
             if (!active) delta = 0.0f;
-            const float kd = kappa * product(K, delta, base);
+            const float kd = kappa * product(K, delta, row, base);
             const float down = -over_rows(missing * kd, row, base);
             float t = 1.0f;
             float found = psi;
@@ -305,6 +416,8 @@ prox(const float* __restrict__ A, const float* __restrict__ b, const float* __re
                 mu += delta;
                 km += kd;
                 known = false;
+                // what is left is of the order of φ''·kd², which float32 does not see
+                if (__all_sync(ALL, fabsf(kd) <= 3e-4f)) break;
                 continue;
             }
             if (!known) {
@@ -328,33 +441,43 @@ prox(const float* __restrict__ A, const float* __restrict__ b, const float* __re
         alpha = 1.0f / r;
         beta = 0.0f;
         w = kappa * mu;
-        const float lead = 0.0f, rest = 0.0f;
+        // the gradient that is left is Aᵀtau, whose square is tauᵀK tau
         const float tau = s * (mu + weight * slope(eta0 + km, target));
+        largest = fmaxf(largest, over_rows(tau * product(K, tau, row, base), row, base));
 #endif
 #pragma unroll
         for (int h = 0; h < G; ++h) {
             const float al = __shfl_sync(ALL, alpha, h * N);
             const float be = __shfl_sync(ALL, beta, h * N);
+            float away[Q];  // u - x
+#pragma unroll
+            for (int q = 0; q < Q; ++q) away[q] = al * v[h][q] + (al + be - 1.0f) * xs[q];
+#if SOLVER == GRADIENT
             const float le = __shfl_sync(ALL, lead, h * N);
             const float re = __shfl_sync(ALL, rest, h * N);
-            float away[Q], residual[Q];  // u - x, and the gradient that is left
+            float residual[Q];
 #pragma unroll
-            for (int q = 0; q < Q; ++q) {
-                away[q] = al * v[h][q] + (al + be - 1.0f) * xs[q];
-                residual[q] = le * v[h][q] + (le + re) * xs[q];
-            }
+            for (int q = 0; q < Q; ++q) residual[q] = le * v[h][q] + (le + re) * xs[q];
+#endif
 #pragma unroll
             for (int i = 0; i < N; ++i) {
                 const float wi = __shfl_sync(ALL, w, h * N + i);
+#pragma unroll
+                for (int q = 0; q < Q; ++q) away[q] = fmaf(a[h * N + i][q], wi, away[q]);
+#if SOLVER == GRADIENT
                 const float ti = __shfl_sync(ALL, tau, h * N + i);
 #pragma unroll
-                for (int q = 0; q < Q; ++q) {
-                    away[q] = fmaf(a[h * N + i][q], wi, away[q]);
-                    residual[q] = fmaf(a[h * N + i][q], ti, residual[q]);
-                }
+                for (int q = 0; q < Q; ++q) residual[q] = fmaf(a[h * N + i][q], ti, residual[q]);
+#endif
             }
-            const bool there = g * G + h < m;
-            float missed = 0.0f, moved = 0.0f;
+            if (h >= clients) continue;
+#if SOLVER == GRADIENT
+            float missed = 0.0f;
+#pragma unroll
+            for (int q = 0; q < Q; ++q) missed = fmaf(residual[q], residual[q], missed);
+            largest = fmaxf(largest, over_lanes(missed));
+#endif
+            float moved = 0.0f;
             float answer[Q];
 #pragma unroll
             for (int q = 0; q < Q; ++q) {
@@ -363,15 +486,11 @@ prox(const float* __restrict__ A, const float* __restrict__ b, const float* __re
 #else
                 answer[q] = xs[q] + away[q];
 #endif
-                if (there) {
-                    total[q] += (double)answer[q];
-                    moved = fmaf(away[q], away[q], moved);
-                    missed = fmaf(residual[q], residual[q], missed);
-                }
+                total[q] += (double)answer[q];
+                moved = fmaf(away[q], away[q], moved);
             }
-            store(answer, out + (g * G + h) * D, lane, there);
+            store(answer, out + (g * G + h) * D, lane);
             square += (double)moved;
-            largest = fmaxf(largest, over_lanes(missed));
         }
 #endif
     }
@@ -398,7 +517,7 @@ prox(const float* __restrict__ A, const float* __restrict__ b, const float* __re
 // The warps' numbers in a fixed order: the D means of the answers, then √Σ‖u - x‖², Σφ(Ax), the
 // largest gradient that is left, and the sign of the least margin.
 extern "C" __global__ void gather(const double* __restrict__ partial, int warps, double m,
-                                  double* __restrict__ out) {
+                                  double* __restrict__ mean, double* __restrict__ numbers) {
     __shared__ double found[256];
     const int i = blockIdx.x;
     const int me = threadIdx.x;
@@ -419,18 +538,21 @@ extern "C" __global__ void gather(const double* __restrict__ partial, int warps,
         }
         __syncthreads();
     }
-    if (me == 0) out[i] = i < D ? found[0] / m : (i == D ? sqrt(found[0]) : found[0]);
+    if (me > 0) return;
+    if (i < D) mean[i] = found[0] / m;
+    else numbers[i - D] = i == D ? sqrt(found[0]) : found[0];
 }
 
-// K of each client, (m, N, N), as (groups, N, 32): lane l reads its row of K without gaps.
+// The diagonals of each client's K, (m, N, N), as (groups, HALF, 32): lanes read theirs without gaps.
 extern "C" __global__ void lay_out(const float* __restrict__ K, float* __restrict__ out,
                                    long long m) {
     const long long at = blockIdx.x * (long long)blockDim.x + threadIdx.x;
     const int lane = at % 32;
-    const long long k = at / 32 % N;
-    const long long g = at / 32 / N;
+    const int k = at / 32 % HALF;
+    const long long g = at / 32 / HALF;
     if (g >= (m + G - 1) / G) return;
     const long long client = g * G + lane / N;
+    const int row = lane % N;
     const bool used = lane < R && client < m;
-    out[at] = used ? K[(client * N + k) * N + lane % N] : 0.0f;
+    out[at] = used ? K[(client * N + row) * N + (row + k) % N] : 0.0f;
 }

@@ -62,13 +62,15 @@ class GradientProx:
         xp = namespace(V)
         alpha = self.inner_steps(extremes(s)[1], lambda: costs.bounds) + 0.0 * V[:, 0]
         known = xp.isfinite(alpha)
+        all_known = bool(xp.all(known))  # once, as a device has to be waited for
+        own = xp.where(known, alpha, 1.0)[:, None]
         merit = Merit(V, 1.0 / s)
         at = costs.at(xp.broadcast_to(start, V.shape))
         for _ in range(self.steps):
             r = s * at.gradient + at.X - V
-            step = xp.where(known, alpha, 1.0)[:, None] * r
+            step = own * r
             moved = costs.at(at.X - step)
-            if not xp.all(known):
+            if not all_known:
                 # a share of ½ ends in a step of at least 1/(2L), though L is not known
                 slope = xp.where(known, 0.0, dots(r / s, step))
                 searched = backtrack(merit, at, merit.value(at), step, slope, decrease=0.5)

@@ -12,6 +12,7 @@ from fedsplit.arrays import (
     gram,
     matvec,
     namespace,
+    norms,
     rmatvec,
 )
 from fedsplit.losses.batches import Indices
@@ -80,8 +81,10 @@ class DenseDesign:
 
     def lengths(self) -> Array:
         """‖a_i‖ of every row, (k, n)."""
+        k, n, d = self.shape
         xp = namespace(self.array)
-        lengths: Array = xp.sqrt(xp.vecdot(self.array, self.array))
+        rows = xp.reshape(self.array, (k * n, d))
+        lengths: Array = xp.reshape(norms(rows), (k, n))
         return lengths
 
     def squares(self) -> Array:
