@@ -73,14 +73,14 @@ def test_weights_offset_and_exposure_may_be_expressions(
         frame["double"], frame["old"] = 2 * frame.w, frame.w * (frame.age > 50)
     expected = fs.fit(frames, "visits ~ age + hours", **plain)
     model = fs.fit(frames, "visits ~ age + hours", **{**plain, **expression})
-    np.testing.assert_allclose(model.coef, expected.coef, rtol=1e-12)
-    np.testing.assert_allclose(model.errors, expected.errors, rtol=1e-12)
+    np.testing.assert_allclose(model.params, expected.params, rtol=1e-12)
+    np.testing.assert_allclose(model.bse, expected.bse, rtol=1e-12)
 
 
 def test_an_expression_leaves_its_columns_out_of_the_dot() -> None:
     frames = {name: frame[["visits", "age", "hours", "w"]] for name, frame in weighed().items()}
     model = fs.fit(frames, "visits ~ .", weights="2 * w")
-    assert list(model.names) == ["Intercept", "age", "hours"]
+    assert list(model.estimates.names) == ["Intercept", "age", "hours"]
 
 
 def test_a_name_that_is_no_expression_is_that_of_a_column() -> None:
@@ -96,7 +96,7 @@ def test_a_name_that_is_no_expression_is_that_of_a_column() -> None:
     }
     spaced = fs.fit(frames, "visits ~ hours", weights="person years")
     plain = fs.fit(weighed(), "visits ~ hours", weights="w")
-    assert np.array_equal(spaced.coef, plain.coef)
+    assert np.array_equal(spaced.params, plain.params)
 
 
 def test_a_column_whose_name_is_read_as_an_expression_is_to_be_quoted() -> None:
@@ -104,7 +104,7 @@ def test_a_column_whose_name_is_read_as_an_expression_is_to_be_quoted() -> None:
     with pytest.raises(fs.InputError, match="my-w is read as an expression, write `my-w` in back"):
         fs.fit(frames, "visits ~ hours", weights="my-w")
     quoted = fs.fit(frames, "visits ~ hours", weights="`my-w`")
-    assert np.array_equal(quoted.coef, fs.fit(weighed(), "visits ~ hours", weights="w").coef)
+    assert np.array_equal(quoted.params, fs.fit(weighed(), "visits ~ hours", weights="w").params)
 
 
 def test_a_weight_below_zero_is_named_with_its_row() -> None:
@@ -118,7 +118,7 @@ def test_a_weight_below_zero_is_named_with_its_row() -> None:
 def inverse_probability(frames: dict[str, pd.DataFrame]) -> tuple[Plan, DerivedColumn]:
     """A plan whose weights are those of inverse probability, by a first model."""
     first = fs.fit(frames, "treated ~ age + C(ward)", family="logistic")
-    column = DerivedColumn(plan_of(first), tuple(first.coef.tolist()))
+    column = DerivedColumn(plan_of(first), tuple(first.params.tolist()))
     draft = draft_of(
         Formula("score ~ treated"),
         Settings(weights="treated / p + (1 - treated) / (1 - p)"),
@@ -171,7 +171,7 @@ def test_a_derived_column_without_its_coefficients_or_of_several_means_is_refuse
         DerivedColumn(BasicPlan("treated ~ age", "logistic", draft=True), (1.0, 2.0))
     several = fs.fit(frames, "ward ~ age", family="multinomial")
     with pytest.raises(fs.InputError, match="one mean a row, multinomial has several"):
-        DerivedColumn(plan_of(several), tuple(several.coef.tolist()[:2]))
+        DerivedColumn(plan_of(several), tuple(several.params.tolist()[:2]))
 
 
 @pytest.mark.parametrize("change", [{"family": "cauchy"}, {"levels": {"hours": ["1"]}}])
@@ -249,7 +249,7 @@ def test_functions_of_a_category_wait_until_its_type_is_agreed_on() -> None:
     asked = [question for _, question, _ in channel.log]
     assert asked[:4] == ["joint", "survey", "measure", "code"]
     plain = fs.fit(people(), formula, family="poisson")
-    np.testing.assert_allclose(model.coef, plain.coef, rtol=1e-12)
+    np.testing.assert_allclose(model.params, plain.params, rtol=1e-12)
 
 
 def test_nothing_of_a_client_outside_the_breaks_is_in_the_plan() -> None:
@@ -261,7 +261,7 @@ def test_nothing_of_a_client_outside_the_breaks_is_in_the_plan() -> None:
     rest = fs.fit(others, formula, family="poisson")
     assert model.plan.state == rest.plan.state
     assert "attic" not in model.plan.levels["ward"]
-    np.testing.assert_allclose(model.coef, rest.coef, rtol=1e-12)
+    np.testing.assert_allclose(model.params, rest.params, rtol=1e-12)
     assert any("hospital2 has no complete row" in text for text in model.warnings)
 
 
@@ -270,7 +270,7 @@ def test_a_model_whose_types_are_all_declared_is_the_same() -> None:
     declared = fs.fit(people(), "ill ~ age + ward", family="logistic", types=types)
     plain = fs.fit(people(), "ill ~ age + ward", family="logistic")
     assert declared.plan == plain.plan
-    assert np.array_equal(declared.coef, plain.coef)
+    assert np.array_equal(declared.params, plain.params)
     with pytest.raises(fs.InputError, match="client hospital0: there is no column aeg, did you"):
         fs.fit(people(), "ill ~ aeg", family="logistic", types={"ill": "number", "aeg": "number"})
 
@@ -309,4 +309,4 @@ def test_a_client_without_a_complete_row_adds_nothing_to_sums_of_functions(stric
     others = {name: frames[name] for name in ("hospital0", "hospital2")}
     rest = fs.fit(others, formula, strict=strict)
     assert model.plan.state == rest.plan.state
-    assert model.questions == rest.questions
+    assert model.exchanges == rest.exchanges

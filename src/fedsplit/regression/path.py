@@ -235,9 +235,7 @@ def path(options: PathOptions) -> RegularisationPath:
         cv = cv.set_index(index)
     return RegularisationPath(
         lambdas=followed.lambdas,
-        params=pd.DataFrame(
-            problem.coordinates.coefficients(x), index=index, columns=problem.names
-        ),
+        params=pd.DataFrame(params, index=index, columns=problem.names),
         active=np.count_nonzero(x[:, problem.penalised(2) > 0], axis=1),
         # at λ_max those that found it are counted
         rounds=np.diff([0, *(each.rounds for each in minima)]),
