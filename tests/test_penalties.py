@@ -79,6 +79,9 @@ def test_nothing_is_proved_while_a_coordinate_without_a_penalty_has_a_slope() ->
         x = np.array([1.0, 0.0, 2.0])
         assert penalty.dual_gap(x, np.array([-0.5, 0.0, 0.1]), 3.0) == np.inf
         assert np.isfinite(penalty.dual_gap(x, np.array([-0.5, 0.0, 0.0]), 3.0))
+    without = fs.GroupL1(0.0, [[0, 1]])
+    assert without.dual_gap(x, np.array([0.1, 0.0, 0.0]), 3.0) == np.inf
+    assert without.dual_gap(x, np.zeros(3), 3.0) == 0.0
 
 
 def test_weights_for_each_coordinate_make_a_penalty_as_convex_as_the_least_of_them() -> None:

@@ -303,7 +303,7 @@ def test_with_a_ratio_newton_stops_after_most_of_the_way_and_uses_a_guess_of_the
     H = exact.hessian + M
 
     def length(E: Array) -> Array:
-        return np.sqrt(np.vecdot(E, matvec(H, E)))
+        return np.asarray(np.sqrt(dots(E, matvec(H, E))))
 
     # guesses: exact at the solution, slow, slower than Newton, and with steps that are far too long
     guesses = {scale: Factors(scale * H) for scale in (1.0, 1.8, 9.0, 1e-3)}
