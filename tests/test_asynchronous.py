@@ -284,3 +284,22 @@ def test_the_objective_of_an_asynchronous_certificate_is_that_of_x(m: int) -> No
     p = problem("least-squares", [60, 40, 50, 80][:m], 3, ridge=1.0)
     result = fs.solve(p, asynchronous=fs.Latency())
     np.testing.assert_allclose(result.certificate.objective, p.objective(result.x), rtol=1e-12)
+
+
+def test_a_late_answer_of_dave_is_a_step_from_the_point_it_is_about() -> None:
+    p = spiked()
+    states: list[Any] = []
+    fs.solve(
+        p,
+        fs.DAvePG(1e-3),
+        asynchronous=fs.Latency(slow={0: 3.0}),
+        rounds=8,
+        tol=0,
+        callbacks=[lambda row, state: states.append(state)],
+    )
+    points = [np.zeros(p.d), *(state.x for state in states)]
+    steps = [x - 1e-3 * p.clients.ask(Gradient(x)).rows for x in points]
+    last = states[-1].z
+    for j in range(p.m):
+        nearest = min(float(np.abs(step[j] - last[j]).max()) for step in steps)
+        assert nearest <= 1e-12 * np.abs(last).max()

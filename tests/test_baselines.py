@@ -27,7 +27,7 @@ from fedsplit.methods.method import Method
 from fedsplit.methods.scaffnew import Scaffnew
 from fedsplit.methods.scaffold import SCAFFOLD
 from fedsplit.methods.sums import Known
-from problems import LOSSES, problem, updated
+from problems import LOSSES, begun, problem, updated
 
 SIZES, D = [40, 15, 25, 9], 4
 
@@ -394,3 +394,21 @@ def test_a_searched_step_is_taken_up_to_the_curvature_it_stands_for(
     move = -s * known.g
     F = known.F + float(known.g @ move) + 0.5 * curvature / s * float(move @ move)
     assert known.bounds(F, move, s) is allowed
+
+
+def test_a_refused_step_of_agd_forgets_the_momentum() -> None:
+    p = problem("poisson", [30, 25, 40, 12], 5, seed=1, ridge=0.05)
+    method = AGD(growth=2.0)
+    refused = 0
+    state = begun(method, p.clients, np.full(5, 1.0))
+    for _ in range(40):
+        after = updated(method, p.clients, state)
+        if after.s < state.s:
+            refused += 1
+            assert after.theta == 1.0
+            np.testing.assert_array_equal(after.x, state.x)
+        else:
+            assert after.theta > 1.0
+            assert after.s == pytest.approx(method.growth * state.s)
+        state = after
+    assert refused

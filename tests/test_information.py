@@ -240,3 +240,35 @@ def test_a_clients_own_reach_is_what_its_data_say_beyond_noise() -> None:
         np.testing.assert_allclose(own_metric(at, 3.0), H / reach[:, None, None], rtol=1e-4)
         least = own_metric(at, 1e9)
         np.testing.assert_allclose(least, H / (length2 / 4.0 - 1.0)[:, None, None], rtol=1e-4)
+
+
+def test_a_refused_step_shortens_the_reach_and_is_newtons_next() -> None:
+    p = problem("logistic", [30, 25, 40, 12], 5, seed=1, ridge=0.05)
+    method = fs.FedSplitInformation()
+    state = updated(method, p.clients, begun(method, p.clients, np.zeros(5)))
+    answer = p.clients.ask(method.question(state))
+    rising = np.tile(np.arange(len(WAY), 0.0, -1.0), (p.m, 1))  # least at the point before
+    refused = method.after(state, answer._replace(parts=answer.parts | {"values": rising}))
+    assert refused.reach == method.shorter * min(state.reach, method.reach)
+    assert refused.still
+    np.testing.assert_array_equal(refused.x, state.x)
+    after = updated(method, p.clients, refused)
+    assert after.reach == min(method.reach, refused.reach / method.shorter)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_between_two_kinds_of_models_the_server_minimises_their_mixture(share: float) -> None:
+    """A client's own model, and that with its gradient at x and the mean curvature on the way."""
+    p = problem("logistic", [30, 25, 40, 12], 5, seed=1, ridge=0.05)
+    method = fs.FedSplitInformation()
+    start = begun(method, p.clients, np.zeros(5))
+    answer = p.clients.ask(method.question(start))
+    models = start.updated(answer).models
+    x = start.ahead
+    ahead, _ = method._between(models, x, answer, share)
+    way = models.p - x
+    bent = np.einsum("ki,kij,kj->k", way, models.B, way)
+    mean = np.sum(way * (models.y - answer.parts["slope"]), axis=1)
+    about_x = answer.parts["slope"] + (mean / bent)[:, None] * (models.B @ (ahead - x))
+    mixed = share * models.gradients(ahead) + (1.0 - share) * about_x
+    np.testing.assert_allclose(mixed.sum(axis=0), 0.0, atol=1e-9)

@@ -11,7 +11,7 @@ import pytest
 import fedsplit as fs
 from faulty import Unreliable
 from fedsplit.arrays import Array, Mask
-from fedsplit.clients.questions import Value
+from fedsplit.clients.questions import Gradient, Information, Value
 from fedsplit.clients.trials import Trials
 from fedsplit.loop.trace import Row
 from fedsplit.methods.lbfgs import LBFGSState, Pairs
@@ -435,3 +435,100 @@ def test_rounds_in_which_nobody_answers_are_no_harm(m: int) -> None:
         result = fs.solve(unreliable(p, 0.4, values=False), rounds=400)
         assert result.converged
         np.testing.assert_allclose(result.x, p.solution(), atol=1e-4)
+
+
+# What single rounds do
+
+
+def test_a_hessian_that_has_grown_raises_its_model_at_once() -> None:
+    p = problem("poisson", [60, 20, 40, 80], 5, seed=1, ridge=1.0)
+    raised = 0
+    for before, after in pairwise(states(p, rounds=14, x0=np.full(5, -3.0))):
+        if before.number < before.due:
+            continue
+        H = p.clients.ask(Information(after.reference)).rows
+        traces = np.einsum("kii->ki", H) @ (1.0 / after.unit)
+        learnt = np.einsum("kii->ki", after.models.B) @ (1.0 / after.unit)
+        if after.due > after.number:  # else the trial was too far away to learn from
+            raised += 1
+            assert (learnt >= (1.0 - 1e-9) * after.least * traces).all()
+    assert raised > 2
+
+
+class Recording:
+    """Clients that note the questions for trials."""
+
+    def __init__(self, p: fs.Problem) -> None:
+        self.m = p.m
+        self.clients = p.clients
+        self.trials: list[Trials] = []
+
+    def ask(self, question: Any) -> fs.Answer:
+        if isinstance(question, Trials):
+            self.trials.append(question)
+        return self.clients.ask(question)
+
+
+def test_predictions_add_up_to_the_slope_of_the_penalty() -> None:
+    p = problem("logistic", [30, 25, 40, 12], 5, seed=1, ridge=0.05)
+    clients = Recording(p)
+    seen: list[Any] = []
+    fs.solve(
+        clients,
+        fs.QuasiNewton(penalty=fs.L1(0.5)),
+        x0=np.zeros(5),
+        callbacks=[lambda row, state: seen.append(state)],
+    )
+    for state, question in zip(seen, clients.trials[1:], strict=False):
+        np.testing.assert_allclose(question.prediction.sum(axis=0), -state.ahead, atol=1e-9)
+        assert (np.abs(state.ahead) <= 0.5 + 1e-9).all()
+
+
+def test_a_subgradient_is_known_where_a_step_went_all_the_way() -> None:
+    p = problem("logistic", [30, 25, 40, 12], 5, seed=1, ridge=0.05)
+    method = fs.QuasiNewton(penalty=fs.L1(0.5))
+    known = [
+        state for state in states(p, method, rounds=15) if method.subgradient(state) is not None
+    ]
+    assert len(known) > 5
+    for state in known:
+        slope = method.subgradient(state)
+        assert slope is not None
+        on = state.x != 0.0
+        np.testing.assert_allclose(slope[on], 0.5 * np.sign(state.x[on]), atol=1e-6)
+        assert (np.abs(slope) <= 0.5 + 1e-9).all()
+
+
+def test_pairs_of_lbfgs_are_moves_and_changes_of_the_gradient_of_the_sum() -> None:
+    p = problem("poisson", [60, 20, 40, 80], 5, seed=1, ridge=1.0)
+    compared = 0
+    for before, after in pairwise(states(p, rounds=10)):
+        if not np.array_equal(before.x, after.x):
+            compared += 1
+            np.testing.assert_allclose(after.pairs.moves[-1], after.x - before.x, atol=1e-15)
+            gradients = [
+                p.clients.ask(Gradient(each.x)).rows.sum(axis=0) for each in (before, after)
+            ]
+            np.testing.assert_allclose(
+                after.pairs.changes[-1], gradients[1] - gradients[0], rtol=1e-6, atol=1e-9
+            )
+    assert compared > 3
+
+
+@pytest.mark.parametrize(("curved", "taken"), [(0.9, True), (1.1, False)])
+def test_those_who_answer_may_be_curved_twice_as_much_as_their_models(
+    curved: float, taken: bool
+) -> None:
+    p = problem("poisson", [60, 20, 40, 80], 5, seed=1, ridge=1.0)
+    method = fs.QuasiNewton()
+    state = states(p, rounds=4)[-1]
+    moves = state.trials[:1]
+    here = np.array([True, False, True, True])
+    way = state.x + moves[0] - state.models.p[here]
+    linear = state.value[here] + np.sum(way * state.models.y[here], axis=1)
+    added = np.einsum("ki,kij,kj->k", way, state.models.B[here], way)
+    f = np.zeros((4, 1))
+    f[here, 0] = linear + curved * added
+    answer = p.clients.ask(Value(state.x)).only(here)
+    passed, best, F = method._judged(state, moves, f, answer)
+    assert (passed[0], best, F) == (taken, 0, math.inf)
