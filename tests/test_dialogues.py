@@ -142,5 +142,5 @@ def test_a_fit_by_its_own_dialogue_is_that_of_fit() -> None:
     driver, make = _of_fit("count ~ u + k", family="poisson")
     made = driver.run(make())
     model = fs.fit(rows(), "count ~ u + k", family="poisson", group="site")
-    np.testing.assert_array_equal(made.inference.params, model.coef)
+    np.testing.assert_array_equal(made.inference.coef, model.params)
     assert len(driver.trace) == model.rounds
