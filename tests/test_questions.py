@@ -122,7 +122,7 @@ def test_a_bad_value_leaves_its_message_to_the_next_question() -> None:
     names = people()["hospital0"].assign(name=[f"p{i}" for i in range(60)])
     assert surveyed("visits ~ C(name)", names).counts is None
     assert surveyed("visits ~ nothing").counts is None
-    assert list(surveyed("visits ~ nothing").fits) == ["visits"]
+    assert list(surveyed("visits ~ nothing").profiles) == ["visits"]
 
 
 def test_a_client_that_reads_a_column_otherwise_is_asked_again() -> None:

@@ -17,6 +17,7 @@ import fedsplit as fs
 from fedsplit.clients.question import Question
 from fedsplit.clients.questions import Descend, Gradient
 from fedsplit.commands.studies import approvals
+from fedsplit.data.pooled.column_statistics import ColumnMoments
 from fedsplit.data.sources.client_data import Source
 from fedsplit.data.types import Type
 from fedsplit.errors import InputError, TooFewClients
@@ -24,6 +25,7 @@ from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.plan import BasicPlan, DerivedColumn, Plan
 from fedsplit.regression.client.questions.coding import Coding, Frame
 from fedsplit.regression.client.questions.moments import Code, Settle
+from fedsplit.regression.client.questions.survey import Joint, Measure
 from fedsplit.regression.options import FitOptions
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request
@@ -215,12 +217,33 @@ def test_numbers_are_not_told_as_levels_of_a_category(
     assert federation.fit(study).converged  # what the study says is answered
 
 
+def test_the_parts_of_a_joint_question_are_admitted_and_counted_one_by_one(folder: Path) -> None:
+    federation = Federation(folder, "always")
+    study = federation.study("y ~ scale(x)")
+    federation.approve(study)
+    draft = replace(DRAFT, formula="y ~ scale(x)")
+    first, coding = survey(draft), Coding(draft, False, ("a",))
+    measure = Measure(coding, {"scale(x)": ColumnMoments()})
+    reply = federation.ask(Joint({"columns": first, "states": measure}), study.hash)
+    assert reply.outcome == "answer", reply.text
+    assert federation.seen[-1].asked == 2
+    assert federation.seen[-1].text.startswith("survey and measure, ")
+    assert federation.ask(first, study.hash).value == reply.value["columns"]
+    assert federation.seen[-1].asked == 2  # which was answered before
+    strange = Measure(replace(coding, plan=replace(draft, formula="y ~ scale(secret)")), {})
+    reply = federation.ask(Joint({"columns": first, "states": strange}), study.hash)
+    assert "in its formula" in reply.text
+    other = Measure(replace(coding, names=("b",)), {})
+    reply = federation.ask(Joint({"columns": first, "states": other}), study.hash)
+    assert "it is a, but was asked as b" in reply.text
+
+
 def test_names_of_other_columns_never_leave(approved: tuple[Federation, Study]) -> None:
     federation, study = approved
     reply = federation.ask(survey(), study.hash)
     assert reply.outcome == "answer", reply.text
     told = reply.value
-    assert list(told[0].fits) == ["y", "x", "ward"]
+    assert list(told[0].profiles) == ["y", "x", "ward"]
 
 
 def test_what_was_prepared_for_one_study_answers_no_question_of_another(

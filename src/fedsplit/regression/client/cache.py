@@ -19,6 +19,7 @@ from fedsplit.losses.observations import Observations
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import Design, Moments, Scaling
+from fedsplit.regression.client.grouped import Groups
 from fedsplit.regression.client.guards.answered import Answered
 from fedsplit.regression.client.guards.matrices import Ledger
 from fedsplit.regression.client.guards.rules import WARN, Rules
@@ -27,7 +28,6 @@ from fedsplit.regression.client.numbers import check_numbers
 from fedsplit.regression.client.questions.coding import Coding, Frame, key_of
 from fedsplit.regression.client.questions.fit_question import FitQuestion, strict_is_asked
 from fedsplit.regression.client.questions.moments import Coded
-from fedsplit.regression.client.response import Groups
 from fedsplit.regression.client.told_again import told_again
 from fedsplit.regression.client.validation import (
     check_coding,

@@ -91,12 +91,12 @@ class Dataset:
         if not plan.draft:
             return SurveyAnswer((), {}, self._count(plan, rules))
         names, counts = self._source.names(), None
-        fits = self._source.columns(plan.needed)
+        profiles = self._source.columns(plan.needed)
         with suppress(*_deferred(rules)):
-            typed = locally_typed(plan.expanded(names), fits)
+            typed = locally_typed(plan.expanded(names), profiles)
             if typed is not None:
                 counts = self._count(typed, rules)
-        return SurveyAnswer(tuple(names), fits, counts)
+        return SurveyAnswer(tuple(names), profiles, counts)
 
     def measure(
         self, plan: Plan, statistics: Mapping[str, Statistic], rules: Rules
@@ -311,14 +311,14 @@ class Dataset:
         They may be others than those described: rows of weight zero are left out, and a server may
         ask for a design that it has had nothing described for.
         """
-        found = {}
+        counts_of = {}
         for column, levels in categories.items():
             codes = level_codes(column, frame[column], levels)
             counts = np.bincount(codes[codes >= 0], minlength=len(levels))
             pairs = zip(levels, counts, strict=True)
-            found[column] = {level: int(count) for level, count in pairs if count}
-            disclosure.check_levels(self.name, column, found[column])
-        return found
+            counts_of[column] = {level: int(count) for level, count in pairs if count}
+            disclosure.check_levels(self.name, column, counts_of[column])
+        return counts_of
 
 
 def _deferred(rules: Rules) -> tuple[type[Exception], ...]:

@@ -16,8 +16,8 @@ from fedsplit.data.pooled.column_statistics import Withheld
 from fedsplit.errors import InputError
 from fedsplit.losses.least_squares import reduce_rows
 from fedsplit.losses.observations import Observations
+from fedsplit.regression.client.grouped import Groups
 from fedsplit.regression.client.precise import combine
-from fedsplit.regression.client.response import Groups
 from fedsplit.regression.families.family import Family
 
 BINS = np.array(

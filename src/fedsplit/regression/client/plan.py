@@ -134,10 +134,8 @@ class BasicPlan:
     def categorical(self) -> set[str]:
         """The columns that have levels."""
         text = {column for column, kind in self.types.items() if kind == "text"}
-        found = {*self.levels, *self.categories, *(text - set(self.others))}
-        if self.classes:
-            found.add(str(self.parsed.target_column))
-        return found
+        classes = {str(self.parsed.target_column)} if self.classes else set()
+        return {*self.levels, *self.categories, *(text - set(self.others)), *classes}
 
     def expanded(self, present: Iterable[str]) -> Self:
         """The plan with the columns that ``.`` stands for, among those that are present."""

@@ -1,62 +1,15 @@
-"""The response of a client's rows: named vectors, and the targets and weights made of them.
-
-A row of s successes and f failures is fitted as two rows, of each class, with weights s and f:
-coefficients, standard errors and separation follow as for single trials. What R counts and measures
-by group, rather than by trial, is in ``Groups``.
-"""
+"""The response of a client's rows: named vectors, and the targets and weights made of them."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
-from scipy.special import gammaln, xlogy
 
-from fedsplit.arrays import Array, Mask
+from fedsplit.arrays import Array
 from fedsplit.data.categories import level_codes
+from fedsplit.regression.client.grouped import Trials, of_counts, whole
 from fedsplit.regression.client.plan import Plan, check_rows
 from fedsplit.regression.families import FAMILIES
-
-WHOLE = 1e-3
-"""The tolerance of R for a count that is not a whole number."""
-
-
-class Groups(NamedTuple):
-    """What is counted by group.
-
-    Attributes
-    ----------
-    rows : int
-        Groups with at least one trial.
-    floor : float
-        The loss of the model that predicts the share of each group.
-    log_choices : float
-        Σ log C(s + f, s), which the log-likelihood of trials in any order has in addition.
-    """
-
-    rows: int
-    floor: float
-    log_choices: float
-
-
-class Trials(NamedTuple):
-    """A target and its weights; those of grouped rows as rows of one class each.
-
-    Attributes
-    ----------
-    b, w : (n,) arrays
-        Target and weight.
-    rows : (n,) array of int or None
-        Which row of the file each one comes from; None where it is its own.
-    groups : Groups or None
-    """
-
-    b: Array
-    w: Array
-    rows: NDArray[np.intp] | None = None
-    groups: Groups | None = None
 
 
 def trials(plan: Plan, frame: pd.DataFrame, where: str) -> Trials:
@@ -117,32 +70,3 @@ def _weights(plan: Plan, frame: pd.DataFrame, where: str) -> Array:
     why = "a weight is finite and not below zero"
     check_rows((w >= 0) & np.isfinite(w), frame, w, where, plan.weights, why)
     return w
-
-
-def whole(counts: Array) -> Mask:
-    """Which are whole numbers from 0 on, (n,)."""
-    valid: Mask = np.isfinite(counts) & (counts >= 0) & (np.abs(counts - np.rint(counts)) <= WHOLE)
-    return valid
-
-
-def of_counts(successes: Array, failures: Array, weights: Array) -> Trials:
-    """Split groups into rows of one class.
-
-    Parameters
-    ----------
-    successes, failures : (k,) arrays
-    weights : (k,) array
-        How often each group counts; a group of weight 0 is left out.
-    """
-    total = successes + failures
-    used = (total > 0) & (weights > 0)
-    # two rows for each group, in the order of the groups
-    w = np.column_stack([weights * successes, weights * failures]).ravel()
-    b = np.tile([1.0, 0.0], len(total))
-    rows = np.repeat(np.arange(len(total)), 2)
-    positive = w > 0
-    s, f, m, v = (each[used] for each in (successes, failures, total, weights))
-    floor = float(v @ -(xlogy(s, s / m) + xlogy(f, f / m)))
-    choices = float(v @ (gammaln(m + 1.0) - gammaln(s + 1.0) - gammaln(f + 1.0)))
-    groups = Groups(int(used.sum()), floor, choices)
-    return Trials(b[positive], w[positive], rows[positive], groups)

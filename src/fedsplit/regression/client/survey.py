@@ -50,14 +50,14 @@ class SurveyAnswer(NamedTuple):
     ----------
     names : tuple of str
         The names of all its columns; empty if the plan was no draft.
-    fits : mapping of str to ColumnProfile or None
+    profiles : mapping of str to ColumnProfile or None
         What the columns of a draft can be read as; None for one that cannot be read at all.
     counts : RowCounts or None
         None if the columns cannot be counted as this client alone would read them.
     """
 
     names: tuple[str, ...]
-    fits: Mapping[str, ColumnProfile | None]
+    profiles: Mapping[str, ColumnProfile | None]
     counts: RowCounts | None
 
     @property
@@ -66,17 +66,17 @@ class SurveyAnswer(NamedTuple):
         return () if self.counts is None else self.counts.warnings
 
 
-def local_type(fit: ColumnProfile, category: bool) -> Type:
+def local_type(profile: ColumnProfile, category: bool) -> Type:
     """What a client reads a column as, where no other client has a say."""
     if category:
-        return fit.type
-    if fit.category:
+        return profile.type
+    if profile.category:
         return "text"
     # Where a few mistakes are among numbers, the client says in which row.
-    return "number" if fit.mostly_number else fit.type
+    return "number" if profile.mostly_number else profile.type
 
 
-def locally_typed(draft: Plan, fits: Mapping[str, ColumnProfile | None]) -> Plan | None:
+def locally_typed(draft: Plan, profiles: Mapping[str, ColumnProfile | None]) -> Plan | None:
     """A draft with the types that a client reads its own columns as.
 
     None if a column is missing, cannot be read, or cannot be a target of the family.
@@ -84,7 +84,7 @@ def locally_typed(draft: Plan, fits: Mapping[str, ColumnProfile | None]) -> Plan
     if draft.family not in FAMILIES:
         raise RequestError(f"the server sent the unknown family {draft.family[:40]!r}")
     columns = [*draft.columns, *draft.others]
-    known = {column: fit for column in columns if (fit := fits.get(column)) is not None}
+    known = {column: profile for column in columns if (profile := profiles.get(column)) is not None}
     if len(known) < len(columns):
         return None
     target = draft.parsed.target_column
@@ -96,17 +96,17 @@ def locally_typed(draft: Plan, fits: Mapping[str, ColumnProfile | None]) -> Plan
         return None
     types: dict[str, Type] = dict.fromkeys(draft.others, "text")
     types |= draft.types
-    for column, fit in known.items():
+    for column, profile in known.items():
         if column not in types:
-            types[column] = local_type(fit, column in categories)
-            if fit.category:
+            types[column] = local_type(profile, column in categories)
+            if profile.category:
                 categories[column] = None
     ordered = {column: types[column] for column in columns}
     return replace(draft, types=ordered, categories=tuple(categories), draft=False, excluded=())
 
 
-def is_class(draft: Plan, fits: Sequence[ColumnProfile]) -> bool:
-    """Whether the target column of a draft, of which clients have these fits, has classes.
+def is_class(draft: Plan, profiles: Sequence[ColumnProfile]) -> bool:
+    """Whether the target column of a draft, of which clients have these profiles, has classes.
 
     Raises
     ------
@@ -118,8 +118,8 @@ def is_class(draft: Plan, fits: Sequence[ColumnProfile]) -> bool:
     if not family.classifies:
         return False
     column = str(draft.parsed.target_column)
-    numbers = all(draft.types.get(column, fit.type) == "number" for fit in fits)
-    if not (family.binary and numbers) or all(fit.integer == "all" for fit in fits):
+    numbers = all(draft.types.get(column, profile.type) == "number" for profile in profiles)
+    if not (family.binary and numbers) or all(profile.integer == "all" for profile in profiles):
         return True
     if draft.weights is None:
         raise InputError(

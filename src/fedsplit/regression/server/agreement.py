@@ -395,8 +395,8 @@ def _without_values(answers: Mapping[str, SurveyAnswer]) -> list[str]:
     return [
         name
         for name, each in answers.items()
-        if all(fit is not None and fit.empty for fit in each.fits.values())
-        and (each.fits or not each.names)
+        if all(own is not None and own.empty for own in each.profiles.values())
+        and (each.profiles or not each.names)
     ]
 
 

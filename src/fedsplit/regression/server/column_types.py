@@ -56,17 +56,17 @@ def with_types(draft: Plan, answers: Mapping[str, SurveyAnswer]) -> Plan:
         If clients have different things in a column, and nobody has declared what it is.
     """
     columns = [*draft.columns, *draft.others]
-    fits = {column: _known(column, answers) for column in draft.columns}
+    profiles = {column: _known(column, answers) for column in draft.columns}
     target = draft.parsed.target_column
     categories = dict.fromkeys(draft.categories)
-    if target is not None and is_class(draft, list(fits[target].values())):
+    if target is not None and is_class(draft, list(profiles[target].values())):
         categories[target] = None
     types: dict[str, Type] = dict.fromkeys(draft.others, "text")  # only what is missing matters
     types |= draft.types
-    for column, own in fits.items():
+    for column, own in profiles.items():
         if column in draft.types:
             continue
-        if column not in categories and any(fit.category for fit in own.values()):
+        if column not in categories and any(profile.category for profile in own.values()):
             categories[column] = None
             types[column] = _stored_category(column, own)
         else:
@@ -127,10 +127,10 @@ def _nearest(column: str, present: Iterable[str]) -> str:
     """The end of a message that there is no such column."""
     names = {appearance(name).casefold(): name for name in present}
     for near in get_close_matches(appearance(column).casefold(), names, n=1):
-        found = names[near]
-        if appearance(found) == appearance(column):
-            return f", {found!a} looks the same but has other characters: rename it"
-        return f", did you mean {found}?"
+        name = names[near]
+        if appearance(name) == appearance(column):
+            return f", {name!a} looks the same but has other characters: rename it"
+        return f", did you mean {name}?"
     return ""
 
 
@@ -138,36 +138,37 @@ def _known(column: str, answers: Mapping[str, SurveyAnswer]) -> dict[str, Column
     """What the clients that have values in a column can read it as."""
     known = {}
     for name, answer in answers.items():
-        fit = answer.fits[column]
-        if fit is None:
+        profile = answer.profiles[column]
+        if profile is None:
             raise InputError(
                 f"client {name}: column {column} is nested, or of a type that is neither number, "
                 "boolean, text nor date: convert it"
             )
-        if not fit.empty:
-            known[name] = fit
+        if not profile.empty:
+            known[name] = profile
     if not known:
         raise InputError(f"column {column} is empty at every client: leave it out")
     return known
 
 
-def _stored_category(column: str, fits: Mapping[str, ColumnProfile]) -> Type:
+def _stored_category(column: str, profiles: Mapping[str, ColumnProfile]) -> Type:
     """The type of a column that is a category because clients have stored it as one."""
-    one = next(name for name, fit in fits.items() if fit.category)
-    for other, fit in fits.items():
-        if not fit.category and fit.type != "text":
+    one = next(name for name, profile in profiles.items() if profile.category)
+    for other, profile in profiles.items():
+        if not profile.category and profile.type != "text":
+            held = IN_WORDS[profile.type]
             raise InputError(
-                f"column {column} is a category at client {one} and holds {IN_WORDS[fit.type]} at "
-                f"client {other}: write C({column}) if it is a category, or declare it by "
-                f"{declaration(column, fit.type)}"
+                f"column {column} is a category at client {one} and holds {held} at client "
+                f"{other}: write C({column}) if it is a category, or declare it by "
+                f"{declaration(column, profile.type)}"
             )
     return "text"
 
 
-def _check_labels(column: str, fits: Mapping[str, ColumnProfile]) -> None:
+def _check_labels(column: str, profiles: Mapping[str, ColumnProfile]) -> None:
     """Raise InputError if a category has labels at one client and their numbers at another."""
-    labels = [name for name, fit in fits.items() if fit.category and fit.words]
-    numbers = [name for name, fit in fits.items() if fit.type == "number"]
+    labels = [name for name, profile in profiles.items() if profile.category and profile.words]
+    numbers = [name for name, profile in profiles.items() if profile.type == "number"]
     if labels and numbers:
         raise InputError(
             f"column {column} is a category of words at client {labels[0]} and holds numbers at "
@@ -176,9 +177,9 @@ def _check_labels(column: str, fits: Mapping[str, ColumnProfile]) -> None:
         )
 
 
-def _common_type(column: str, fits: Mapping[str, ColumnProfile], category: bool) -> Type:
+def _common_type(column: str, profiles: Mapping[str, ColumnProfile], category: bool) -> Type:
     """The type that suits all clients; text, if it is a category and they have several."""
-    types = {name: local_type(fit, category) for name, fit in fits.items()}
+    types = {name: local_type(profile, category) for name, profile in profiles.items()}
     different = set(types.values())
     if len(different) == 1:
         return different.pop()

@@ -41,8 +41,8 @@ def with_levels(
     findings: list[Finding] = []
     for column in plan.types:
         if column in plan.categorical:
-            levels[column], found = _levels_of(column, plan.types[column], settings, counts)
-            findings += found
+            levels[column], notes = _levels_of(column, plan.types[column], settings, counts)
+            findings += notes
     for column in settings.references:
         if column not in levels:
             raise InputError(
@@ -113,10 +113,10 @@ def _alike(
     column: str, how: str, key: Callable[[str], str], shown: Mapping[Level, str]
 ) -> list[Finding]:
     """A finding, if there are levels of the same key, with how it shows them."""
-    found: dict[str, list[str]] = defaultdict(list)
+    groups: dict[str, list[str]] = defaultdict(list)
     for level, text in shown.items():
-        found[key(level)].append(text)
-    alike = [" and ".join(same) for same in found.values() if len(same) > 1]
+        groups[key(level)].append(text)
+    alike = [" and ".join(same) for same in groups.values() if len(same) > 1]
     if not alike:
         return []
     one = f"column {column} has levels that {how}: {listed(alike, 3)}"

@@ -134,7 +134,7 @@ def narrowed(study: Study, question: Question, answer: Any) -> Any:
     return [
         each._replace(
             names=tuple(name for name in each.names if name in study.columns),
-            fits={name: fit for name, fit in each.fits.items() if name in study.columns},
+            profiles={name: own for name, own in each.profiles.items() if name in study.columns},
         )
         for each in answers
     ]

@@ -89,7 +89,7 @@ class Survey(FitQuestion):
 
     def check(self, entry: SurveyAnswer) -> str:
         plan, counts = self.coding.plan, entry.counts
-        if not set(entry.fits) <= set(entry.names):
+        if not set(entry.profiles) <= set(entry.names):
             return "types of columns that it has not"
         if counts is None:
             return "" if plan.draft else "no counts"
