@@ -19,7 +19,7 @@ from fedsplit.loop.certificate import ScaledHessian, near
 from fedsplit.regression.client.design import Calibration
 from fedsplit.regression.client.questions.along import Along, Course
 from fedsplit.regression.client.questions.fitted import LEAST_CLUSTERS, Fitted, GoodnessOfFit
-from fedsplit.regression.server.arithmetic import conversion_error, gradient_error
+from fedsplit.regression.server.arithmetic import conversion_error, evaluation_of, gradient_error
 from fedsplit.regression.server.minimise import Minimum, Proof
 from fedsplit.regression.server.problem import FitProblem, inverse
 
@@ -216,7 +216,8 @@ class Point:
             x = x - proof.kernel @ (proof.kernel.T @ x)
         weight = 0.0 if problem.family.has_units else problem.pool.weight
         with np.errstate(divide="ignore", **QUIET):
-            nu = gradient_error(problem.coordinates, H, x, proof.scalars, weight)
+            evaluation = evaluation_of(problem.pool, problem.rows.plan.state)
+            nu = gradient_error(problem.coordinates, evaluation, H, x, proof.scalars, weight)
             # how far the minimiser moves with the gradient, in the norm of H
             moved = near(nu, ScaledHessian(H).least(), proof.scalars).radius
             phi = max(self.dispersion, LEAST_DISPERSION)
