@@ -1,19 +1,24 @@
 """How far the arithmetic of the design can have moved a fit from that of the numbers in the files.
 
-A certificate is about the problem that the clients hold: columns that were centred, scaled and
-combined in float64. Each of these numbers is off by a few roundings of the terms that it is the sum
-of, which shows where large terms nearly cancel.
+A certificate is about the problem that the clients hold: columns that were computed, centred,
+scaled and combined in float64. Each of these numbers is off by a few roundings of the terms that it
+is the sum of, which shows where large terms nearly cancel.
 """
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.clients.questions import ProofScalars
+from fedsplit.data.pooled.function import State
 from fedsplit.regression.server.coordinates import Coordinates
+from fedsplit.regression.server.pool import Pool
 from fedsplit.regression.server.problem import inverse
 
 ROUNDING = np.finfo(np.float64).eps / 2.0
@@ -25,29 +30,90 @@ EVALUATION = 32.0
 """Roundings in offsets, targets, means and slopes, in units of the predictor."""
 
 
-def column_errors(coordinates: Coordinates, H: Array) -> Array:
+FUNCTION = 4
+"""Roundings of a function such as ``log`` or ``scale``, relative to its value."""
+
+FACTORS = re.compile(r":(?![^(\[{]*[)\]}])")
+"""Between the factors of a term, and not inside of one."""
+
+OPERATIONS = re.compile(r"[-+*/^]")
+
+
+class Evaluation(NamedTuple):
+    """How far the entries of the p columns of a design are off, since they were computed.
+
+    Attributes
+    ----------
+    roundings : (p,) array
+        Of the entry itself.
+    shifts : (p,) array
+        Of numbers beside it, such as the mean that ``scale`` subtracts, in their own units.
+    """
+
+    roundings: Array
+    shifts: Array
+
+
+def evaluation_of(pool: Pool, state: Mapping[str, State]) -> Evaluation:
+    """The rounding of products, powers and functions, by the names of columns.
+
+    Parameters
+    ----------
+    pool : Pool
+    state : mapping of str to State
+        Of functions of all rows, by their text.
+    """
+    sizes = dict(zip(pool.names, pool.sizes.tolist(), strict=True))
+    roundings, shifts = [], []
+    for name in pool.names:
+        factors = FACTORS.split(name)
+        # a category has ones and zeros, and a column that is quoted is no operation
+        computed = [each for each in factors if not each.endswith(("]", "`"))]
+        operations = len(OPERATIONS.findall("".join(computed)))
+        functions = FUNCTION * sum(each.count("(") for each in computed)
+        roundings.append(float(max(0, len(computed) - 1) + operations + functions))
+        shift = 0.0
+        for each in computed:
+            agreed = state.get(each, {})
+            if "center" in agreed:
+                [centre], [scale] = agreed["center"], agreed.get("scale", [1.0])
+                others = [sizes.get(other, sizes[name]) for other in factors if other != each]
+                shift += SUMMATION * abs(centre / scale) * math.prod(others)
+        shifts.append(shift)
+    return Evaluation(np.array(roundings), np.array(shifts))
+
+
+def column_errors(coordinates: Coordinates, evaluation: Evaluation, H: Array) -> Array:
     """√Σ wφ''E², (d,), of the errors E in each column, in roundings; H is Σ wφ'' y yᵀ."""
     sizes = np.sqrt(np.diag(H))
-    if coordinates.precise:
-        return np.asarray(2.0 * sizes)
     blocks = len(coordinates.blocks)
     r = len(H) // blocks
-    whiten: Array = np.eye(r)
-    if coordinates.whiten is not None:
-        whiten = coordinates.whiten[coordinates.columns]
+    kept = coordinates.columns
+    whiten: Array = np.eye(r) if coordinates.whiten is None else coordinates.whiten[kept]
     unwhiten = np.linalg.inv(whiten)
     # two for centring and scaling, and one for each term of the sum
     terms = 2.0 + np.count_nonzero(whiten, axis=0)
+    # an entry is its scaled one and the centre, both in units of the scale
+    centre, scale, *_ = coordinates.scaling
+    far = (evaluation.roundings * np.abs(centre / scale) + evaluation.shifts / scale)[kept]
     errors = []
     for c in range(blocks):
         block = H[c * r : (c + 1) * r, c * r : (c + 1) * r]
         scaled = np.sqrt(np.maximum(np.diag(unwhiten.T @ block @ unwhiten), 0.0))
-        errors.append(terms * (scaled @ np.abs(whiten)))
+        combined = np.zeros(r) if coordinates.precise else terms * (scaled @ np.abs(whiten))
+        # no column that is centred is longer than that of ones by much, if there is one
+        computed = evaluation.roundings[kept] * scaled + far * scaled.max()
+        errors.append(combined + computed @ np.abs(whiten))
     return np.asarray(np.maximum(np.concatenate(errors), 2.0 * sizes))
 
 
 def gradient_error(
-    coordinates: Coordinates, H: Array, x: Array, scalars: ProofScalars, weight: float
+    coordinates: Coordinates,
+    evaluation: Evaluation,
+    H: Array,
+    x: Array,
+    scalars: ProofScalars,
+    weight: float,
 ) -> float:
     """A bound on the error of the gradient at x in the norm of H⁻¹; nan if H is singular.
 
@@ -60,6 +126,7 @@ def gradient_error(
     Parameters
     ----------
     coordinates : Coordinates
+    evaluation : Evaluation
     H : (d, d) array
         The Hessian at x.
     x : (d,) array
@@ -73,7 +140,7 @@ def gradient_error(
     correlated = np.abs(inverse(H / np.outer(sizes, sizes)))
     deviance = max(0.0, 2.0 * float(np.sum(scalars.value - scalars.floor)))
     residual = math.sqrt(max(deviance, weight))
-    errors = column_errors(coordinates, H)
+    errors = column_errors(coordinates, evaluation, H)
     relative = errors / sizes
     fitted = math.sqrt(max(0.0, float(x @ H @ x)))
     parts = [
