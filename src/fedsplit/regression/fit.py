@@ -33,6 +33,7 @@ from fedsplit.regression.server.federation import release_rows
 from fedsplit.regression.server.firth import FirthEstimate
 from fedsplit.regression.server.handshake import Agreement, agree
 from fedsplit.regression.server.identifiability import Unbounded
+from fedsplit.regression.server.inference import Inference
 from fedsplit.regression.server.limit import not_estimable, separable, without_receding
 from fedsplit.regression.server.private import search_privately
 from fedsplit.regression.server.proof import PROOF
@@ -250,7 +251,7 @@ def _model(task: Task, agreement: Agreement, found: Estimate, lost: Mapping[str,
         names=inference.names,
         values=inference.coef,
         covariance=inference.covariance_,
-        robust=inference.robust_,
+        robust=inference.robust,
         errors=inference.errors,
         aliased=inference.aliased,
         not_estimable=dict(lost),
@@ -260,10 +261,12 @@ def _model(task: Task, agreement: Agreement, found: Estimate, lost: Mapping[str,
     pool = task.pool
     fit = FitStatistics(
         clients=inference.clients,
-        dispersion=inference.dispersion,
+        # n - d counts no degrees of freedom where coefficients are shrunk
+        dispersion=None if task.settings.biased is not None else inference.dispersion,
         deviance=inference.deviance,
         null_deviance=inference.null_deviance,
-        llf=inference.log_likelihood,
+        llf=_likelihood(inference, task),
+        pearson=inference.pearson,
         calibration=inference.calibration,
         penalised=inference.penalised,
         moments=PooledMoments(pool.names, pool.weight, pool.mean, pool.scatter, pool.target),
@@ -291,6 +294,13 @@ def _model(task: Task, agreement: Agreement, found: Estimate, lost: Mapping[str,
         # A model holds its clients only where a question to them costs nothing.
         return replace(model, task=task, x=inference.x)
     return model
+
+
+def _likelihood(inference: Inference, task: Task) -> float | None:
+    """The log-likelihood; None if φ would be that of a perfect fit, with any height of the peak."""
+    if task.family.dispersed and task.pool.n <= task.d:
+        return None
+    return inference.log_likelihood
 
 
 def _warnings(

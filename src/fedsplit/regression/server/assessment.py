@@ -17,13 +17,17 @@ from fedsplit.regression.client.design import Calibration
 from fedsplit.regression.client.questions.along import Along, Course
 from fedsplit.regression.client.questions.fitted import LEAST_CLUSTERS, Fitted, GoodnessOfFit
 from fedsplit.regression.server.arithmetic import gradient_error
+from fedsplit.regression.server.clustered import (
+    ClusteredCovariance,
+    clustered_covariance,
+    summed_covariance,
+)
 from fedsplit.regression.server.firth import FirthEstimate
 from fedsplit.regression.server.inference import (
     Inference,
     PenalisedLikelihood,
     contributions,
     inverse,
-    sandwich,
 )
 from fedsplit.regression.server.null_model import null_value
 from fedsplit.regression.server.proof import Proof
@@ -80,9 +84,7 @@ class Assessment:
         covariance = None
         robust = None
         if task.settings.biased is None:
-            robust = self._sandwich(proof, inverse(H))
-            if robust is not None:
-                robust = back @ robust @ back.T
+            robust = self._clustered(proof, inverse(H), back)
             # as many coefficients as rows leave nothing to estimate φ from
             known = not task.family.dispersed or task.pool.n > task.d
             if known and task.family.log_likelihood is not None:
@@ -102,14 +104,14 @@ class Assessment:
         )
         deviance = self._deviance(proof) * unit
         null_deviance = self._null_deviance(proof)
-        log_likelihood, calibration = self._likelihood(proof)
+        log_likelihood, calibration, pearson = self._likelihood(proof)
         rows = [row._replace(objective=unit * row.objective) for row in found.trace.rows]
         inference = Inference(
             names=task.names,
             aliased=task.aliased,
             coef=np.where(task.kept, task.coefficients(x), np.nan),
             covariance_=covariance,
-            robust_=robust,
+            robust=robust,
             errors=np.sqrt(phi * np.diag(expected)),
             dispersion=phi * unit,
             deviance=deviance,
@@ -122,22 +124,23 @@ class Assessment:
             floats=found.floats,
             converged=found.converged and self.arithmetic(found) <= MOST_ROUNDING,
             x=x,
+            pearson=pearson,
         )
         if isinstance(found, FirthEstimate):
             return self._with_firth(inference, found)
         return inference
 
-    def _sandwich(self, proof: Proof, bread: Array) -> Array | None:
-        """The covariance clustered by client, in the coordinates of the rounds, if there is one."""
+    def _clustered(self, proof: Proof, V: Array, back: Array) -> ClusteredCovariance | None:
+        """The covariance of the coefficients clustered by client, if there is one."""
         task = self.task
-        meat = proof.gradients.T @ proof.gradients
-        m = len(proof.gradients)
-        if task.rows.members.summed:
-            if len(task.rows.members.summed) < LEAST_CLUSTERS:
-                return None
-            [told] = self._fitted(proof, last=True)
-            meat, m = np.asarray(told.scores), told.clusters or 0
-        return sandwich(bread, meat, m, task.pool.n)
+        summed = task.rows.members.summed
+        m = len(summed or proof.gradients)
+        if m < (LEAST_CLUSTERS if summed else 2) or task.pool.n <= task.d or np.isnan(V).any():
+            return None
+        if not summed:
+            return clustered_covariance(V, proof.gradients, proof.information, back)
+        [told] = self._fitted(proof, last=True)
+        return summed_covariance(V, np.asarray(told.scores), told.clusters or 0, task.pool.n, back)
 
     def _with_firth(self, inference: Inference, found: FirthEstimate) -> Inference:
         """The numbers of R's logistf: standard errors by the augmented information."""
@@ -150,7 +153,7 @@ class Assessment:
         df = task.d - (task.pool.intercept is not None)
         return inference._replace(
             covariance_=back @ inverse(found.look.augmented) @ back.T,
-            robust_=None,
+            robust=None,
             penalised=PenalisedLikelihood(
                 constant - found.look.objective - volume,
                 self._penalised_null(constant - volume),
@@ -321,13 +324,16 @@ class Assessment:
         self._told = asked, task.clients.entries(asked)
         return self._told[1]
 
-    def _likelihood(self, proof: Proof) -> tuple[float | None, Calibration | None]:
-        """The log-likelihood, and the calibration of a binary classifier, if there are any."""
+    def _likelihood(self, proof: Proof) -> tuple[float | None, Calibration | None, float | None]:
+        """The log-likelihood, a binary classifier's calibration and Pearson's X², if any."""
         if self.task.family.log_likelihood is None:
-            return None, None
+            return None, None, None
         told = self._fitted(proof, last=True)
-        calibration = None
+        calibration = pearson = None
         parts = [each.calibration for each in told if each.calibration is not None]
         if parts:
             calibration = Calibration(*np.sum(parts, axis=0))
-        return sum(each.log_likelihood or 0.0 for each in told), calibration
+        squares = [each.pearson for each in told if each.pearson is not None]
+        if squares:
+            pearson = sum(squares)
+        return sum(each.log_likelihood or 0.0 for each in told), calibration, pearson

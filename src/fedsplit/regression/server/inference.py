@@ -12,6 +12,7 @@ from scipy.special import chdtrc
 from fedsplit.arrays import Array
 from fedsplit.loop.trace import Trace
 from fedsplit.regression.client.design import Calibration
+from fedsplit.regression.server.clustered import ClusteredCovariance
 
 SINGULAR = 1e-13
 """An eigenvalue below this share of the largest may be rounding alone."""
@@ -63,7 +64,7 @@ class Inference(NamedTuple):
     aliased: Sequence[str]
     coef: Array
     covariance_: Array | None
-    robust_: Array | None
+    robust: ClusteredCovariance | None
     errors: Array
     dispersion: float
     deviance: float
@@ -77,6 +78,7 @@ class Inference(NamedTuple):
     converged: bool
     x: Array
     penalised: PenalisedLikelihood | None = None
+    pearson: float | None = None
 
     def without(self, names: Collection[str]) -> Inference:
         """The same without numbers for these coefficients."""
@@ -91,7 +93,7 @@ class Inference(NamedTuple):
         return self._replace(
             coef=np.where(lost, np.nan, self.coef),
             covariance_=blank(self.covariance_),
-            robust_=blank(self.robust_),
+            robust=self.robust and self.robust.without(lost),
             errors=np.where(lost, np.nan, self.errors),
             aliased=[name for name in self.aliased if name not in names],
         )
@@ -108,33 +110,6 @@ def inverse(H: Array) -> Array:
         return np.full(H.shape, np.nan)
     R: Array = scale[:, None] * Q / np.sqrt(spectrum)
     return R @ R.T
-
-
-def sandwich(bread: Array, meat: Array, m: int, n: int) -> Array | None:
-    """The covariance that allows for rows of one client being alike.
-
-    It is bread (Σ g_j g_jᵀ) bread, times m/(m - 1) · (n - 1)/(n - d), the usual correction for m
-    clusters.
-
-    Parameters
-    ----------
-    bread : (d, d) array
-        The inverse of the Hessian.
-    meat : (d, d) array
-        Σ g_j g_jᵀ over the clients' gradients.
-    m, n : int
-        Clients, and rows of all of them.
-
-    Returns
-    -------
-    (d, d) array or None
-        None with a single client, or no more rows than coefficients.
-    """
-    d = len(bread)
-    if m < 2 or n <= d or np.isnan(bread).any():
-        return None
-    covariance: Array = m / (m - 1) * (n - 1) / (n - d) * (bread @ meat @ bread)
-    return covariance
 
 
 def contributions(
