@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import statsmodels.api as sm
 
 import fedsplit as fs
 from hospitals import FORMULA, RANDHIE, people
@@ -392,3 +393,138 @@ def test_criteria_count_the_dispersion_as_r_does() -> None:
     assert counts.bic == pytest.approx(-2 * counts.llf + 2 * np.log(model.nobs))
     classes = fs.fit(frames, "ward ~ age", family="multinomial")
     assert classes.df_model == 2
+
+
+def test_the_table_and_json_say_what_was_fitted(tmp_path: Path) -> None:
+    frames = people()
+    frames["hospital0"].loc[:4, "age"] = np.nan
+    frames["hospital2"].loc[4:5, "hours"] = np.nan
+    model = fs.fit(
+        frames,
+        "visits ~ age + ward",
+        family="poisson",
+        exposure="hours",
+        reference={"ward": "south"},
+        ridge=2.0,
+    )
+    model.report(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    for line in (
+        "exposure hours",
+        "penalty: ridge 2",
+        "reference levels: ward south",
+        "missing values: age 5, hours 2; 7 rows left out",
+    ):
+        assert f"\n{line}\n" in model.summary()
+        assert line[1:] in page
+    told = model.to_dict()
+    assert (told["weights"], told["offset"], told["exposure"]) == (None, None, "hours")
+    assert told["penalty"]["ridge"] == 2.0
+    assert told["reference"] == {"ward": "south"}
+    assert (told["missing_values"], told["rows_left_out"]) == ({"age": 5, "hours": 2}, 7)
+    assert told["delta"] is None
+    model.save(tmp_path)
+    assert fs.load(tmp_path).to_dict() == told
+
+
+def test_a_plain_fit_has_no_line_about_options() -> None:
+    lines = str(fs.fit(people(), "score ~ age").summary()).splitlines()
+    assert lines[1] == "score ~ age"
+    assert lines[2].startswith("n 135   parameters 2   residual degrees of freedom 133")
+
+
+@pytest.mark.parametrize(
+    ("formula", "expected"),
+    [
+        ("score ~ ward", {"ward": "north"}),
+        ("score ~ C(ward, Treatment('west'))", {"C(ward, Treatment('west'))": "west"}),
+        ("score ~ C(ward, contr.sum)", {}),
+        ("score ~ ward - 1", {}),
+        ("score ~ age*ward", {"ward": "north"}),
+    ],
+)
+def test_reference_levels_are_those_without_a_column(
+    formula: str, expected: dict[str, str]
+) -> None:
+    assert fs.fit(people(), formula).to_dict()["reference"] == expected
+
+
+def test_weights_penalties_and_constraints_are_said() -> None:
+    frames = people()
+    model = fs.fit(frames, "score ~ age + ward", weights="hours", l1=0.5, nonnegative=["age"])
+    assert "\nweights hours\n" in model.summary()
+    assert "\npenalty: l1 0.5, age not negative\n" in model.summary()
+    scaled = fs.fit(frames, "score ~ age", offset="hours", ridge=1.5, standardize=True)
+    assert "\noffset hours\npenalty: ridge 1.5, on standardized columns\n" in scaled.summary()
+
+
+def test_a_penalised_fit_has_no_criterion_dispersion_or_degrees_of_freedom() -> None:
+    free, shrunk = (fs.fit(people(), "score ~ age + hours", ridge=ridge) for ridge in (0.0, 5.0))
+    assert free.aic is not None
+    assert free.dispersion is not None
+    assert "residual degrees of freedom 132" in free.summary()
+    assert (shrunk.aic, shrunk.bic, shrunk.dispersion) == (None, None, None)
+    for word in ("AIC", "dispersion", "degrees of freedom"):
+        assert word not in shrunk.summary()
+
+
+def test_a_saturated_gaussian_model_has_no_likelihood() -> None:
+    frame = pd.DataFrame({"y": [1.0, 2.5, 0.3, 7.0], "k": list("abcd"), "site": [1, 1, 2, 2]})
+    model = fs.fit(frame, "y ~ k", group="site")
+    assert (model.llf, model.aic, model.bse) == (None, None, None)
+    assert "as many coefficients as rows" in model.summary()
+    assert fs.fit(frame.assign(x=[0, 1, 0, 2]), "y ~ x", group="site").llf is not None
+
+
+def test_counts_that_vary_more_than_poisson_are_warned_of() -> None:
+    frames = {
+        name: frame.assign(many=3 * frame.visits**2, steady=np.arange(len(frame)) % 2 + 2)
+        for name, frame in people().items()
+    }
+    pool = pd.concat(frames.values())
+    design = np.column_stack([np.ones(len(pool)), pool.age])
+    expected = sm.GLM(pool.many, design, family=sm.families.Poisson()).fit()
+    model = fs.fit(frames, "many ~ age", family="poisson")
+    ratio = expected.pearson_chi2 / expected.df_resid
+    assert model.overdispersion == pytest.approx(ratio, rel=1e-8)
+    assert f"Pearson X²/df {ratio:.6g}" in model.summary()
+    [warning] = model.warnings
+    assert f"the rows vary {ratio:.2g} times as much as poisson regression allows" in warning
+    assert f"are {ratio**0.5:.2g} times as large" in warning
+    assert model.to_dict()["warnings"] == [warning]
+    steady = fs.fit(frames, "steady ~ age", family="poisson")
+    assert steady.overdispersion is not None
+    assert steady.overdispersion < 0.5
+    assert not steady.warnings
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_groups_of_trials_have_pearsons_x2_by_group(secure: bool) -> None:
+    rng = np.random.default_rng(5)
+    x, trials = rng.normal(size=90), rng.integers(1, 20, 90)
+    chance = 1 / (1 + np.exp(-0.5 * x - rng.normal(size=90)))
+    frame = pd.DataFrame({"x": x, "s": rng.binomial(trials, chance), "site": np.arange(90) % 3})
+    frame["f"] = trials - frame.s
+    expected = sm.GLM(frame[["s", "f"]], sm.add_constant(x), family=sm.families.Binomial()).fit()
+    model = fs.fit(frame, "cbind(s, f) ~ x", family="logistic", group="site", secure=secure)
+    ratio = expected.pearson_chi2 / expected.df_resid
+    assert model.overdispersion == pytest.approx(ratio, rel=1e-8)
+    assert any("vary" in text for text in model.warnings)
+    single = fs.fit(people(), "ill ~ age", family="logistic")
+    assert single.overdispersion is None  # X² of single trials is about their number
+
+
+def test_files_that_fedsplit_did_not_write_are_left_alone(tmp_path: Path) -> None:
+    model = fs.fit(people(), "score ~ age")
+    model.write(tmp_path)
+    model.write(tmp_path)  # over its own files
+    for name in ("report.html", "trace.csv", "model.json", "model.npz"):
+        content = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(b"mine")
+        with pytest.raises(fs.InputError, match=f"{name}: was not written by fedsplit"):
+            model.write(tmp_path)
+        assert (tmp_path / name).read_bytes() == b"mine"
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "notes.txt").write_text("mine")
+    model.write(tmp_path)
+    assert (tmp_path / "notes.txt").read_text() == "mine"

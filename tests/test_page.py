@@ -25,6 +25,7 @@ from fedsplit.regression.result.io import load
 from fedsplit.regression.result.model import Model
 from fedsplit.regression.result.page import pooled_html as html_of
 from fedsplit.regression.result.table import number
+from fedsplit.regression.server.clustered import ClusteredCovariance
 
 NASTY = "<script>alert(1)</script>"
 LONG = "w" * 300
@@ -116,7 +117,7 @@ def crowded(clients: int = 200, terms: int = 60) -> Model:
         names=names,
         values=coef,
         covariance=np.diag(np.square(0.4 * coef)),
-        robust=np.diag(np.square(0.7 * coef)),
+        robust=ClusteredCovariance(np.diag(np.square(0.7 * coef)), np.full(terms, 5.0)),
         clients=pd.DataFrame(
             {
                 "n": rng.integers(1, 1000, clients),
@@ -261,7 +262,7 @@ def test_numbers_that_are_none_are_dashes(tmp_path: Path) -> None:
     broken = changed(
         model,
         covariance=nothing,
-        robust=nothing,
+        robust=ClusteredCovariance(nothing, nothing[0]),
         llf=None,
         deviance=np.nan,
         values=np.array([np.inf, np.nan, 0.0, -1.0]),

@@ -201,7 +201,9 @@ def said(model: fs.Model) -> dict[str, Any]:
         "covariance": None
         if model.estimates.covariance is None
         else model.estimates.covariance.tolist(),
-        "robust": None if model.estimates.robust is None else model.estimates.robust.tolist(),
+        "robust": None
+        if model.estimates.robust is None
+        else model.estimates.robust.matrix.tolist(),
         "trace": [
             row._replace(seconds=0.0, latency=None, objective=0.0) for row in model.trace.rows
         ],

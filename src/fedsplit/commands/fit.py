@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedsplit import files
 from fedsplit.commands.interrupts import resumable
 from fedsplit.commands.options import Json, PrivacyOptions, Resilience, take, with_fields
 from fedsplit.commands.terminal import in_options, live
 from fedsplit.errors import NotConverged
 from fedsplit.regression.options import FitOptions, Settings
+from fedsplit.regression.result.sealing import check_folder
 from fedsplit.texts import printable
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def fit_command(
     from fedsplit.regression.fit import fit  # pandas takes a second to import
 
     if out is not None:
-        files.check_writable(out)
+        check_folder(out)
     resilience = take(Resilience, chosen)
     chosen["dp"] = take(PrivacyOptions, chosen).privacy
     checkpoint = resilience.kept

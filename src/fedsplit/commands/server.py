@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedsplit import files
 from fedsplit.commands.fit import present
 from fedsplit.commands.gathering import check_enough, gather, identified, wanted_clients
 from fedsplit.commands.interrupts import discarding, resumable
@@ -36,6 +35,7 @@ from fedsplit.commands.studies import (
 )
 from fedsplit.errors import listed
 from fedsplit.regression.options import FitOptions
+from fedsplit.regression.result.sealing import check_folder
 from fedsplit.remote.channel import Channel
 from fedsplit.remote.members import Patience
 from fedsplit.remote.messages import MessageChannel, Signature
@@ -93,7 +93,7 @@ def server_command(
         chosen["checkpoint"] = out / "checkpoint"
     resilience = take(Resilience, chosen)
     chosen["dp"] = take(PrivacyOptions, chosen).privacy
-    files.check_writable(out)
+    check_folder(out)
     run = ServerRun(clients, out, network, resilience, with_whole_formula(chosen))
     with resumable(run.checkpoint):
         model = run.fit()

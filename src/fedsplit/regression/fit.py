@@ -31,7 +31,9 @@ from fedsplit.regression.server.agreement import Agreement, agree, declaration
 from fedsplit.regression.server.bias import ClientsAtHand
 from fedsplit.regression.server.federation import FitDriver, release_rows
 from fedsplit.regression.server.glm import FitReport, glm
+from fedsplit.regression.server.inference import Inference
 from fedsplit.regression.server.private import search_privately
+from fedsplit.regression.server.problem import FitProblem
 from fedsplit.remote.channel import Channel
 from fedsplit.remote.masked import clients_of_run
 from fedsplit.remote.members import Members, Patience
@@ -201,7 +203,7 @@ def make_model(driver: FitDriver, agreement: Agreement, made: FitReport) -> Mode
         names=inference.names,
         values=inference.coef,
         covariance=inference.covariance_,
-        robust=inference.robust_,
+        robust=inference.robust,
         errors=inference.errors,
         aliased=inference.aliased,
         not_estimable=dict(made.not_estimable),
@@ -212,10 +214,12 @@ def make_model(driver: FitDriver, agreement: Agreement, made: FitReport) -> Mode
     pool = problem.pool
     fit = FitStatistics(
         clients=inference.clients,
-        dispersion=inference.dispersion,
+        # n - d counts no degrees of freedom where coefficients are shrunk
+        dispersion=None if problem.settings.biased is not None else inference.dispersion,
         deviance=inference.deviance,
         null_deviance=inference.null_deviance,
-        llf=inference.log_likelihood,
+        llf=_likelihood(inference, problem),
+        pearson=inference.pearson,
         calibration=inference.calibration,
         penalised=inference.penalised,
         moments=PooledMoments(pool.names, pool.weight, pool.mean, pool.scatter, pool.target),
@@ -242,3 +246,10 @@ def make_model(driver: FitDriver, agreement: Agreement, made: FitReport) -> Mode
         # A model holds its clients only where a question to them costs nothing.
         return replace(model, at_hand=ClientsAtHand(driver.members, problem), x=inference.x)
     return model
+
+
+def _likelihood(inference: Inference, problem: FitProblem) -> float | None:
+    """The log-likelihood; None if φ would be that of a perfect fit, with any height of the peak."""
+    if problem.family.dispersed and problem.pool.n <= problem.d:
+        return None
+    return inference.log_likelihood

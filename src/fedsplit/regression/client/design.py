@@ -16,7 +16,7 @@ from fedsplit.data.pooled.column_statistics import Withheld
 from fedsplit.errors import InputError
 from fedsplit.losses.least_squares import reduce_rows
 from fedsplit.losses.observations import Observations
-from fedsplit.regression.client.grouped import Groups
+from fedsplit.regression.client.grouped import Groups, pearson_parts
 from fedsplit.regression.client.precise import combine
 from fedsplit.regression.families.family import Family
 
@@ -381,17 +381,18 @@ class Design:
         perfect = self.family.log_likelihood(self.b, self.b, self.w, dispersion)
         return np.append(perfect, -0.5 * squares / dispersion)
 
-    def pearson(self, x: Array) -> float:
-        """Pearson's X² at x, Σ w (b - μ)²/V(μ), nan where φ is not estimated by it."""
-        if self.family.pearson is None:
-            return np.nan
-        return float(np.sum(self.pearson_parts(x)))
+    def pearson_parts(self, x: Array) -> Array | None:
+        """What each row has of Pearson's X² at x, (n,); None where X² says nothing.
 
-    def pearson_parts(self, x: Array) -> Array:
-        """What each row has of Pearson's X² at x, (n,)."""
-        assert self.family.pearson is not None
+        X² of single trials of two classes is about their number, whatever the model.
+        """
+        pearson = self.family.pearson
+        if self.groups is None and pearson is None:
+            return None
         mu = self.family.link.mean(self.predictor(x))
-        parts: Array = self.w * self.family.pearson(self.b, mu)
+        if pearson is None:
+            return pearson_parts(self.row_ids, self.b, self.w, mu)
+        parts: Array = self.w * pearson(self.b, mu)
         return parts
 
     def expected_information(self, x: Array, whiten: Array | None) -> Array:

@@ -82,3 +82,20 @@ def of_counts(successes: Array, failures: Array, weights: Array) -> Trials:
     choices = float(v @ (gammaln(m + 1.0) - gammaln(s + 1.0) - gammaln(f + 1.0)))
     groups = Groups(int(used.sum()), floor, choices)
     return Trials(b[kept], w[kept], rows[kept], groups)
+
+
+def pearson_parts(rows: NDArray[np.intp], b: Array, w: Array, mu: Array) -> Array:
+    """Pearson's (s - mμ)²/(mμ(1 - μ)) of groups of m trials, (n,), at the first row of each.
+
+    Parameters
+    ----------
+    rows : (n,) array of int
+        Which group each row is of: the one or two rows of a group come one after the other.
+    b, w, mu : (n,) arrays
+        Class, number of trials and predicted probability of each row.
+    """
+    first = np.flatnonzero(np.diff(rows, prepend=-1))
+    trials, residuals = (np.add.reduceat(each, first) for each in (w, w * (b - mu)))
+    parts: Array = np.zeros_like(mu)
+    parts[first] = np.square(residuals) / (trials * mu[first] * (1.0 - mu[first]))
+    return parts

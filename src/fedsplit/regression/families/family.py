@@ -51,7 +51,7 @@ class Family:
     dispersed : bool
         Whether φ is estimated, by the deviance over n - d or by Pearson's X² over n - d.
     pearson : callable or None
-        (b - μ)²/V(μ) from b and μ, where φ is estimated by Pearson's X².
+        (b - μ)²/V(μ) from b and μ, where Pearson's X² estimates φ or tells of overdispersion.
     likelihood_dispersion : callable
         The φ at which the log-likelihood is taken, from the deviance, the number of rows and the
         sum of their weights: that of R, which need not be the φ of the standard errors.

@@ -15,6 +15,7 @@ POISSON = Family(
     loss=lambda classes, symmetric, delta: Poisson(),
     log_likelihood=lambda b, eta, w, phi: -w * (Poisson().value(eta, b) + gammaln(b + 1)),
     variance=np.positive,
+    pearson=lambda b, mu: np.square(b - mu) / mu,
     target="a count of at least zero",
     invalid=lambda b: b < 0,
     counts=True,

@@ -222,7 +222,7 @@ def wilson(share: Array, rows: Array, z: float = 1.96) -> tuple[Array, Array]:
 
 def _reach(ends: Array) -> Array:
     """How far from zero each interval reaches; the smallest of these where it is 0 or unknown."""
-    reach: Array = np.abs(ends).max(axis=1)
+    reach: Array = np.fmax.reduce(np.abs(ends), axis=1)  # nan where there is no robust interval
     known = np.isfinite(reach) & (reach > 0)
     if not known.any():
         return np.ones_like(reach)

@@ -30,6 +30,8 @@ from fedsplit.regression.result.parts import (
     FitStatistics,
     PooledMoments,
 )
+from fedsplit.regression.result.specification import specification
+from fedsplit.regression.server.clustered import ClusteredCovariance
 from fedsplit.regression.server.inference import CLIENT_COLUMNS, PenalisedLikelihood
 
 FORMAT = 2
@@ -53,6 +55,7 @@ def to_dict(model: Model) -> dict[str, Any]:
         "agreed": model.plan.agreed,
         "family": model.family.name,
         "modelled": model.modelled,
+        **specification(model),
         "coef": _by_name(model.params),
         "se": _by_name(model.bse),
         "se_reason": model.se_reason,
@@ -62,11 +65,14 @@ def to_dict(model: Model) -> dict[str, Any]:
         "lower": _by_name(interval["lower"]),
         "upper": _by_name(interval["upper"]),
         "robust_se": _by_name(model.robust_bse),
+        "robust_df": _by_name(model.robust_df),
         "n": model.nobs,
         "clients": clients,
         "log_likelihood": _json(model.llf),
         "deviance": _json(model.deviance),
         "df_residual": model.df_resid,
+        "pearson": _json(model.fit.pearson),
+        "overdispersion": _json(model.overdispersion),
         "null_deviance": _json(model.null_deviance),
         "df_null": model.df_null,
         "r_squared": _json(model.r_squared),
@@ -140,7 +146,8 @@ def save(model: Model, folder: Path) -> None:
         "coef": estimates.values,
         "errors": estimates.errors,
         "covariance": estimates.covariance,
-        "robust": estimates.robust,
+        "robust": None if estimates.robust is None else estimates.robust.matrix,
+        "robust_df": None if estimates.robust is None else estimates.robust.df,
         "limit": estimates.limit,
         "calibration": fit.calibration,
         "mean": None if fit.moments is None else fit.moments.mean,
@@ -160,16 +167,14 @@ def save(model: Model, folder: Path) -> None:
         "lost_directions": estimates.lost_directions,
         "moments": _moments_record(fit.moments),
         "fingerprint": fit.fingerprint,
-        "missing_values": dict(fit.missing_values),
         "proofs": [list(proof) for proof in model.run.proofs],
         "start": _json(model.trace.start),
         "first_round": model.run.first_round,
         **model.to_dict(),
+        "run_warnings": list(model.run.warnings),
     }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise InputError(f"{folder}: is a file, not a folder") from None
+    sealing.check_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     sealing.write(folder, record, {key: each for key, each in arrays.items() if each is not None})
 
 
@@ -217,11 +222,14 @@ def load(path: str | Path) -> Model:
 
 
 def _estimates(record: Mapping[str, Any], arrays: Mapping[str, Array]) -> Estimates:
+    robust = None
+    if "robust" in arrays:
+        robust = ClusteredCovariance(arrays["robust"], arrays["robust_df"])
     return Estimates(
         names=record["names"],
         values=arrays["coef"],
         covariance=arrays.get("covariance"),
-        robust=arrays.get("robust"),
+        robust=robust,
         errors=arrays["errors"],
         aliased=record["aliased"],
         not_estimable=record["not_estimable"],
@@ -247,6 +255,7 @@ def _fit(record: Mapping[str, Any], arrays: Mapping[str, Array]) -> FitStatistic
         deviance=_number(record["deviance"]),
         null_deviance=record["null_deviance"],
         llf=record["log_likelihood"],
+        pearson=record["pearson"],
         calibration=calibration,
         penalised=penalised,
         moments=moments,
@@ -263,7 +272,7 @@ def _run(record: Mapping[str, Any], arrays: Mapping[str, Array]) -> Computation:
         first_round=record["first_round"],
         rounds=record["rounds"],
         proofs=[(round_, gap) for round_, gap in record["proofs"]],
-        warnings=record["warnings"],
+        warnings=record["run_warnings"],
         version=record["version"],
         removed=record["removed"],
         incidents=[Incident(**each) for each in record["incidents"]],
@@ -311,7 +320,10 @@ def _check(model: Model) -> None:
     estimates = model.estimates
     d = len(estimates.names)
     vectors = [estimates.values, estimates.errors]
-    matrices = [each for each in (estimates.covariance, estimates.robust) if each is not None]
+    matrices = [] if estimates.covariance is None else [estimates.covariance]
+    if estimates.robust is not None:
+        matrices.append(estimates.robust.matrix)
+        vectors.append(estimates.robust.df)
     if any(each.shape != (d,) for each in vectors) or any(
         each.shape != (d, d) for each in matrices
     ):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,13 +21,16 @@ from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.families.family import Family
 from fedsplit.regression.options import Settings
-from fedsplit.regression.result import table
+from fedsplit.regression.result import sealing, specification, table
 from fedsplit.regression.result.certificate import FitCertificate
-from fedsplit.regression.result.distributions import Normal, StudentT
 from fedsplit.regression.result.parts import Computation, Estimates, FitStatistics
 from fedsplit.regression.result.prediction import Kind, Unseen, predict
+from fedsplit.regression.result.student import t_quantile, t_tail
 from fedsplit.regression.server.bias import Bias, ClientsAtHand, bias
 from fedsplit.regression.server.minimise import PROOF
+
+OVERDISPERSED = 1.5
+"""Above this X²/df there is a warning: standard errors are too small by more than a fifth."""
 
 
 class FTest(NamedTuple):
@@ -111,15 +113,7 @@ class Model:
     @property
     def terms(self) -> dict[str, list[str]]:
         """The columns of each term of the formula, by the text of the term."""
-        formula = Formula(self.formula)
-        columns = formula.compile(self.plan.schema)
-        names = iter(columns.names[columns.intercept :])
-        found = {"Intercept": ["Intercept"]} if columns.intercept else {}
-        for blocks in columns.terms:
-            text = ":".join(columns.factors[block.place].text for block in blocks)
-            width = math.prod(len(block.endings) for block in blocks)
-            found[text] = list(itertools.islice(names, width))
-        return found
+        return specification.terms(self.plan)
 
     @property
     def params(self) -> pd.Series:
@@ -135,10 +129,21 @@ class Model:
 
     @property
     def robust_bse(self) -> pd.Series | None:
-        """Standard errors clustered by client; None where there are none."""
+        """Standard errors clustered by client; None where there are none.
+
+        By CR2, with the degrees of freedom in ``robust_df``; nan for a coefficient that a single
+        client determines.
+        """
         if self.estimates.robust is None:
             return None
-        return self.estimates.series(np.sqrt(np.diag(self.estimates.robust)), "se")
+        return self.estimates.series(np.sqrt(np.diag(self.estimates.robust.matrix)), "se")
+
+    @property
+    def robust_df(self) -> pd.Series | None:
+        """Satterthwaite's degrees of freedom of each coefficient, clustered by client."""
+        if self.estimates.robust is None:
+            return None
+        return self.estimates.series(self.estimates.robust.df, "df")
 
     @property
     def se_reason(self) -> str | None:
@@ -169,7 +174,7 @@ class Model:
         """
         if self.tvalues is None or not self.settled:
             return None
-        return 2 * self._reference.sf(self.tvalues.abs())
+        return 2 * t_tail(self.tvalues.abs(), self._df_reference)
 
     @property
     def settled(self) -> bool:
@@ -191,11 +196,9 @@ class Model:
         return whole and self.converged and bool((self.clients["n"] > 0).all())
 
     @property
-    def _reference(self) -> StudentT | Normal:
-        """The distribution of a coefficient over its standard error, model-based or robust."""
-        if self.statistic == "t":
-            return StudentT(self.df_resid)
-        return Normal()
+    def _df_reference(self) -> float:
+        """Degrees of freedom of a coefficient over its standard error; infinite for a normal."""
+        return self.df_resid if self.statistic == "t" else math.inf
 
     @property
     def statistic(self) -> Literal["t", "z"]:
@@ -230,7 +233,15 @@ class Model:
     @property
     def warnings(self) -> Sequence[str]:
         """What could disclose single rows, what was left out, and what to look at."""
-        return self.run.warnings
+        ratio = self.overdispersion
+        if ratio is None or ratio <= OVERDISPERSED:
+            return self.run.warnings
+        return [
+            *self.run.warnings,
+            f"the rows vary {ratio:.2g} times as much as {self.family.name} regression allows "
+            f"(Pearson's X²/df): standard errors that count it are {math.sqrt(ratio):.2g} times "
+            "as large",
+        ]
 
     @property
     def removed(self) -> dict[str, str]:
@@ -355,6 +366,17 @@ class Model:
         return max(share, 0.0)  # the model of the constant alone may fall short by rounding
 
     @property
+    def overdispersion(self) -> float | None:
+        """Pearson's X²/df of counts and of groups of trials: about 1 if the model holds.
+
+        Where it is larger the rows vary more than the family allows, and model-based standard
+        errors are too small by its square root. None for other families, and with a penalty.
+        """
+        if self.fit.pearson is None or self.family.dispersed or self.settings.biased is not None:
+            return None
+        return self.fit.pearson / self.df_resid if self.df_resid > 0 else None
+
+    @property
     def f_test(self) -> FTest | None:
         """The test of all covariates together, of a gaussian model with any."""
         if not self.family.overall_f or self.r_squared is None or self.null_deviance is None:
@@ -374,7 +396,9 @@ class Model:
         robust : bool
             Clustered by client, for rows of one client that are alike, rather than model-based.
         """
-        matrix = self.estimates.robust if robust else self.estimates.covariance
+        matrix = self.estimates.covariance
+        if robust:
+            matrix = None if self.estimates.robust is None else self.estimates.robust.matrix
         if matrix is None:
             raise InputError(f"there is no {'robust ' * robust}covariance: {self._lacks(robust)}")
         names = list(self.estimates.names)
@@ -397,7 +421,7 @@ class Model:
         alpha : float
             One minus the level: 0.05 for intervals of 95 %.
         robust : bool
-            With the standard errors that are clustered by client, and the same distribution.
+            Clustered by client, by Student's t with ``robust_df`` degrees of freedom.
 
         Returns
         -------
@@ -406,7 +430,11 @@ class Model:
         """
         if not 0 < number("alpha", alpha) < 1:
             raise InputError(f"alpha must be between 0 and 1, not {alpha!r}")
-        half = self._reference.ppf(1 - alpha / 2) * np.sqrt(np.diag(self.cov_params(robust)))
+        errors = np.sqrt(np.diag(self.cov_params(robust)))
+        df: float | Array = self._df_reference
+        if robust and self.estimates.robust is not None:
+            df = self.estimates.robust.df
+        half = t_quantile(1 - alpha / 2, df) * errors
         return pd.DataFrame({"lower": self.params - half, "upper": self.params + half})
 
     def summary(self) -> table.Summary:
@@ -493,11 +521,18 @@ class Model:
         page.write(page.pooled_html(self), Path(path))
 
     def write(self, path: str | Path) -> None:
-        """Write the model, its trace as CSV and its page ``report.html`` into a folder."""
+        """Write the model, its trace as CSV and its page ``report.html`` into a folder.
+
+        Raises
+        ------
+        InputError
+            If the folder has a file of such a name that fedsplit did not write.
+        """
         from fedsplit.regression.result import io
 
         folder = Path(path)
+        sealing.check_folder(folder)
         # The page takes longest and is most likely to be interrupted, so it comes first.
-        self.report(folder / "report.html")
-        io.write_trace(self, folder / "trace.csv")
+        self.report(folder / sealing.PAGE)
+        io.write_trace(self, folder / sealing.TRACE)
         self.save(folder)

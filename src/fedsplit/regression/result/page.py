@@ -17,6 +17,7 @@ from fedsplit.data.formula.formula import Formula
 from fedsplit.regression.client.design import SMALLEST_CELL
 from fedsplit.regression.options import WITHOUT_NOISE, Settings
 from fedsplit.regression.result import figures
+from fedsplit.regression.result.specification import specification_lines
 from fedsplit.regression.result.table import (
     absent,
     decimals,
@@ -49,6 +50,9 @@ def pooled_html(model: Model) -> str:
     if model.bse is not None or model.robust_bse is not None:
         interval = model.conf_int(robust=model.bse is None)
     columns = _coefficients(model, interval)
+    fit = {name: text for line in fit_lines(model) for name, text in line.items()}
+    if model.settings.biased is None:
+        fit = {"residual degrees of freedom": f"{model.df_resid:,}", **fit}
     participants = len(model.run.summed) or max(1, int((model.clients["n"] > 0).sum()))
     trace = model.run.of_rounds
     kinds = trace.kind.tolist()
@@ -63,8 +67,13 @@ def pooled_html(model: Model) -> str:
         header=list(columns),
         rows=list(zip(model.estimates.names, zip(*columns.values(), strict=True), strict=True)),
         absent=absent(model),
+        specification=specification_lines(model),
         fit={
-            "residual degrees of freedom": f"{model.df_resid:,}",
+            **(
+                {}
+                if model.settings.biased
+                else {"residual degrees of freedom": f"{model.df_resid:,}"}
+            ),
             **{name: text for line in fit_lines(model) for name, text in line.items()},
         },
         clients=_clients(model.clients),

@@ -16,6 +16,7 @@ from fedsplit.clients.oracle import Incident
 from fedsplit.loop.trace import Row, Trace
 from fedsplit.regression.client.design import Calibration, Moments, Recession
 from fedsplit.regression.result.certificate import FitCertificate
+from fedsplit.regression.server.clustered import ClusteredCovariance
 from fedsplit.regression.server.inference import PenalisedLikelihood
 
 
@@ -31,8 +32,8 @@ class Estimates:
         nan where a coefficient is aliased or not estimable.
     covariance : (d, d) array or None
         Model-based.
-    robust : (d, d) array or None
-        Clustered by client.
+    robust : ClusteredCovariance or None
+        Clustered by client, with the degrees of freedom of each coefficient.
     errors : (d,) array
         Standard errors by the information matrix, even where a penalty deprives them of their
         meaning.
@@ -52,7 +53,7 @@ class Estimates:
     names: Sequence[str]
     values: Array
     covariance: Array | None
-    robust: Array | None
+    robust: ClusteredCovariance | None
     errors: Array
     aliased: Sequence[str] = ()
     not_estimable: Mapping[str, str] = field(default_factory=dict)
@@ -100,12 +101,11 @@ class PooledMoments(NamedTuple):
 
 def fingerprint_of(moments: Mapping[str, Moments]) -> str:
     """Hash what the clients have sent of their targets; see ``FitStatistics``."""
-    told = {
-        name: (each.n, each.weight, each.target_mean, each.target_scatter)
-        for name, each in moments.items()
-    }
-    # In single precision, as sums over the same rows may differ by rounding from model to model.
-    lines = [f"{name}: {np.array(told[name], dtype=np.float32).tolist()}" for name in sorted(told)]
+    # To seven digits, as sums over the same rows may differ by rounding from model to model.
+    lines = [
+        f"{name}: {each.n} {each.weight:.6e} {each.target_mean:.6e} {each.target_scatter:.6e}"
+        for name, each in sorted(moments.items())
+    ]
     return hashlib.sha256("\n".join(lines).encode("utf-8", "replace")).hexdigest()
 
 
@@ -131,6 +131,8 @@ class FitStatistics:
     llf : float or None
         The log-likelihood as R's ``logLik``: with φ = deviance/n for a gaussian, and deviance/Σw
         for a gamma model. None where the family has none, or φ cannot be estimated.
+    pearson : float or None
+        Pearson's X², of a gamma or Poisson model and of groups of trials.
     calibration : Calibration or None
         Predicted and observed events of a binary model.
     penalised : PenalisedLikelihood or None
@@ -150,6 +152,7 @@ class FitStatistics:
     deviance: float
     null_deviance: float | None = None
     llf: float | None = None
+    pearson: float | None = None
     calibration: Calibration | None = None
     penalised: PenalisedLikelihood | None = None
     moments: PooledMoments | None = None

@@ -19,12 +19,33 @@ from fedsplit.errors import InputError
 
 RECORD = "model.json"
 ARRAYS = "model.npz"
+PAGE = "report.html"
+TRACE = "trace.csv"
+
+MARKS = {
+    RECORD: b'"arrays_sha256": ',
+    ARRAYS: b"record_sha256.npy",
+    PAGE: b"Fitted by fedsplit ",
+    TRACE: b"round,objective,residual,",
+}
+"""What the content of every file of a model has, by which it is known."""
 
 ARRAYS_DIGEST = "arrays_sha256"
 """The key of the record that holds the digest of the file with the arrays."""
 
 RECORD_DIGEST = "record_sha256"
 """The array that holds the digest of the record."""
+
+
+def check_folder(folder: Path) -> None:
+    """Raise InputError if writing a model here would replace a file that fedsplit did not write."""
+    files.check_writable(folder)
+    for name, mark in MARKS.items():
+        path = folder / name
+        if path.exists() and not (path.is_file() and mark in path.read_bytes()):
+            raise InputError(
+                f"{path}: was not written by fedsplit, and is left alone: choose another folder"
+            )
 
 
 def write(folder: Path, record: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from fedsplit import html as pages
 from fedsplit.errors import listed
+from fedsplit.regression.result.specification import specification_lines
 
 if TYPE_CHECKING:
     from fedsplit.regression.result.model import Model
@@ -84,11 +85,13 @@ def aligned(rows: list[list[str]], left: tuple[int, ...] = (0,)) -> list[str]:
 
 def head(model: Model) -> list[str]:
     """The lines of a pooled fit above the coefficients."""
+    freedom = f"   residual degrees of freedom {model.df_resid:,}"
+    if model.settings.biased is not None:
+        freedom = ""  # as n - p would not count them
     return [
         *opening(model),
         *(f"{text}: {agreed}" for text, agreed in model.plan.agreed.items()),
-        f"n {model.nobs:,}   parameters {model.estimates.rank}   "
-        f"residual degrees of freedom {model.df_resid:,}",
+        f"n {model.nobs:,}   parameters {model.estimates.rank}{freedom}",
         *("   ".join(f"{name} {text}" for name, text in line.items()) for line in fit_lines(model)),
     ]
 
@@ -104,6 +107,7 @@ def opening(model: Model) -> list[str]:
         f"{title(model)} over {clients}, {model.family.link.name} link",
         model.formula,
         *_classes(model),
+        *specification_lines(model),
     ]
 
 
@@ -133,7 +137,10 @@ def fit_lines(model: Model) -> list[dict[str, str]]:
         "null deviance": model.null_deviance,
         "AIC": model.aic,
     }
-    second: dict[str, float | None] = {family.fit_measure: model.r_squared}
+    second: dict[str, float | None] = {
+        family.fit_measure: model.r_squared,
+        "Pearson X²/df": model.overdispersion,
+    }
     if family.statistic == "t" and model.df_resid > 0:
         second = {"dispersion": model.dispersion, **second}
     lines = [
@@ -197,13 +204,19 @@ def _remarks(model: Model) -> list[str]:
 
 
 def absent(model: Model) -> list[str]:
-    """The coefficients that are not estimated, and why."""
+    """The coefficients that are not estimated, or without a robust standard error, and why."""
     lines = []
     if model.not_estimable:
         grows = [f"{name} ({sign})" for name, sign in model.not_estimable.items()]
         lines.append(f"not estimable: {listed(grows, 12)}")
     if model.aliased:
         lines.append(f"aliased with those before: {listed(model.aliased, 12)}")
+    if model.robust_bse is not None:
+        alone = model.robust_bse.index[model.robust_bse.isna() & model.params.notna()]
+        if len(alone):
+            lines.append(
+                f"no robust standard error: {listed(alone, 12)} (one client alone determines it)"
+            )
     return lines
 
 

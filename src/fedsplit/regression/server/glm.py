@@ -231,7 +231,7 @@ def with_firth(inference: Inference, point: Point, found: FirthMinimum) -> Infer
     value = constant - found.point.objective - volume
     return inference._replace(
         covariance_=back @ inverse(found.point.augmented) @ back.T,
-        robust_=None,
+        robust=None,
         penalised=PenalisedLikelihood(value, _penalised_null(problem, constant - volume), df),
     )
 

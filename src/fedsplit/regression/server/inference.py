@@ -25,6 +25,11 @@ from fedsplit.regression.server.arithmetic import (
     evaluation_of,
     gradient_error,
 )
+from fedsplit.regression.server.clustered import (
+    ClusteredCovariance,
+    clustered_covariance,
+    summed_covariance,
+)
 from fedsplit.regression.server.minimise import Minimum, Proof
 from fedsplit.regression.server.problem import FitProblem, inverse
 
@@ -93,7 +98,7 @@ class Inference(NamedTuple):
     aliased: Sequence[str]
     coef: Array
     covariance_: Array | None
-    robust_: Array | None
+    robust: ClusteredCovariance | None
     errors: Array
     dispersion: float
     deviance: float
@@ -105,6 +110,7 @@ class Inference(NamedTuple):
     converged: bool
     x: Array
     penalised: PenalisedLikelihood | None = None
+    pearson: float | None = None
 
     def without(self, names: Collection[str]) -> Inference:
         """The numbers without those of some coefficients."""
@@ -117,7 +123,7 @@ class Inference(NamedTuple):
         return self._replace(
             coef=np.where(lost, np.nan, self.coef),
             covariance_=blank(self.covariance_),
-            robust_=blank(self.robust_),
+            robust=self.robust and self.robust.without(lost),
             errors=np.where(lost, np.nan, self.errors),
         )
 
@@ -359,25 +365,26 @@ def infer(
     expected = back @ point.expected @ back.T
     covariance = robust = None
     if problem.settings.biased is None:
-        robust = _robust(point)
-        if robust is not None:
-            robust = back @ robust @ back.T
+        robust = _clustered(point, back)
         # as many coefficients as rows leave nothing to estimate φ from
         known = not family.dispersed or point.n > problem.d
         if known and family.log_likelihood is not None:
             covariance = phi * expected
-    log_likelihood = calibration = None
+    log_likelihood = calibration = pearson = None
     if family.log_likelihood is not None:
         log_likelihood = sum(each.log_likelihood or 0.0 for each in point.fits)
         parts = [each.calibration for each in point.fits if each.calibration is not None]
         if parts:
             calibration = Calibration(*np.sum(parts, axis=0))
+        squares = [each.pearson for each in point.fits if each.pearson is not None]
+        if squares:
+            pearson = sum(squares)
     return Inference(
         names=problem.names,
         aliased=problem.aliased,
         coef=np.where(problem.kept, problem.coordinates.coefficients(proof.x), np.nan),
         covariance_=covariance,
-        robust_=robust,
+        robust=robust,
         errors=np.sqrt(phi * np.diag(expected)),
         dispersion=phi * problem.unit,
         deviance=point.deviance * problem.unit,
@@ -390,47 +397,23 @@ def infer(
         ],
         converged=found.converged and point.combining <= MOST_ROUNDING,
         x=proof.x,
+        pearson=pearson,
     )
 
 
-def _robust(point: Point) -> Array | None:
-    """The covariance clustered by client, in the coordinates of the rounds, if there is one."""
-    gradients = point.proof.gradients
-    meat = gradients.T @ gradients
-    m = sum(n > 0 for n in point.sizes.values())  # in a limit some have no row
-    if point.problem.rows.clusters:
-        if point.problem.rows.clusters < LEAST_CLUSTERS:
-            return None
-        [total] = point.fits
-        meat, m = np.asarray(total.scores), total.clusters or 0
-    return sandwich(point.observed, meat, m, point.n)
-
-
-def sandwich(bread: Array, meat: Array, m: int, n: int) -> Array | None:
-    """The covariance that allows for rows of one client being alike.
-
-    It is bread (Σ g_j g_jᵀ) bread, times m/(m - 1) · (n - 1)/(n - d), the usual correction for m
-    clusters.
-
-    Parameters
-    ----------
-    bread : (d, d) array
-        The inverse of the Hessian.
-    meat : (d, d) array
-        Σ g_j g_jᵀ over the clients' gradients.
-    m, n : int
-        Clients, and rows of all of them.
-
-    Returns
-    -------
-    (d, d) array or None
-        None with a single client, or no more rows than coefficients.
-    """
-    d = len(bread)
-    if m < 2 or n <= d or np.isnan(bread).any():
+def _clustered(point: Point, back: Array) -> ClusteredCovariance | None:
+    """The covariance of the coefficients clustered by client, if there is one."""
+    problem, proof = point.problem, point.proof
+    summed = problem.rows.clusters  # in secure sums only Σ g_j g_jᵀ is known
+    m = summed or sum(n > 0 for n in point.sizes.values())  # in a limit some have no row
+    few = m < (LEAST_CLUSTERS if summed else 2)
+    if few or point.n <= problem.d or np.isnan(point.observed).any():
         return None
-    covariance: Array = m / (m - 1) * (n - 1) / (n - d) * (bread @ meat @ bread)
-    return covariance
+    if not summed:
+        return clustered_covariance(point.observed, proof.gradients, proof.information, back)
+    [told] = point.fits
+    products, clusters = np.asarray(told.scores), told.clusters or 0
+    return summed_covariance(point.observed, products, clusters, point.n, back)
 
 
 def contributions(point: Point, missing: Mapping[str, int]) -> pd.DataFrame:

@@ -41,7 +41,7 @@ class GoodnessOfFit(NamedTuple):
     calibration : Calibration or None
         Of a binary classifier, at the end.
     pearson : float or None
-        Pearson's X², where φ is estimated by it.
+        Pearson's X², of amounts, counts and groups of trials.
     expected : (r, r) array or None
         The expected information of the r columns of the rounds, where the Hessian is another.
     null : Course or None
@@ -191,8 +191,9 @@ class Fitted(FitQuestion):
         vectors: dict[str, list[Array]] = {"values": [], "weights": []}
         if design.family.log_likelihood is not None:
             vectors["values"].append(design.log_likelihood_parts(self.x, self.dispersion))
-        if design.family.pearson is not None:
-            vectors["values"].append(design.pearson_parts(self.x))
+        pearson = design.pearson_parts(self.x)
+        if pearson is not None:
+            vectors["values"].append(pearson)
         if self.expected:
             weights = design.w * design.family.expected_weights(eta)
             guard.check_weights(j, weights)
@@ -208,8 +209,9 @@ class Fitted(FitQuestion):
             log_likelihood = design.log_likelihood(self.x, self.dispersion)
         if family.binary and self.calibrate:
             calibration = cohort.calibration(design, self.x, key)
-        if family.pearson is not None:
-            pearson = design.pearson(self.x)
+        squares = design.pearson_parts(self.x)
+        if squares is not None:
+            pearson = float(np.sum(squares))
         if self.expected:
             expected = design.expected_information(self.x, cohort.frame(key).whiten)
         found = GoodnessOfFit(log_likelihood, calibration, pearson, expected, course)
