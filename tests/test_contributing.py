@@ -24,8 +24,8 @@ from fedsplit.data.formula.pooled_functions import POOLED, Signature
 from fedsplit.data.pooled.column_statistics import ColumnMoments
 from fedsplit.data.pooled.function import PooledFunction, State
 from fedsplit.dialogue import Dialogue
-from fedsplit.local.newton import LocalNewton, proximal
-from fedsplit.local.solver import Proximal, Start
+from fedsplit.local.newton import LocalNewton
+from fedsplit.local.solver import Proximal, Start, bounded
 from fedsplit.loop.conversation import Conversation
 from fedsplit.losses.batches import Streams, unseeded
 from fedsplit.losses.costs import Costs
@@ -80,12 +80,13 @@ def test_a_loss_is_one_class_and_one_line(monkeypatch: pytest.MonkeyPatch) -> No
 
 @dataclass(frozen=True)
 class CarefulNewton:
-    """A prox to a millionth of the distance moved."""
+    """A prox that stops well before rounding."""
 
     start: ClassVar[Start] = "broadcast"
 
     def solve(self, costs: Costs, V: Array, s: float | Array, start: Array) -> Proximal:
-        return proximal(costs, V, s, start, LocalNewton(1e-6))
+        at = costs.at(np.broadcast_to(start, V.shape))
+        return bounded(V, s, LocalNewton(tolerance=1e-9).solve(at, V, 1.0 / s))
 
 
 def test_a_local_solver_is_one_class_and_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +104,7 @@ def test_a_local_solver_is_one_class_and_one_line(monkeypatch: pytest.MonkeyPatc
 
 @dataclass(frozen=True)
 class DrawnStart:
-    """A prox to a hundredth of the distance from a start that is drawn."""
+    """Gradient steps from a start that is drawn."""
 
     start: ClassVar[Start] = "broadcast"
     draws: ClassVar[bool] = True
@@ -118,7 +119,7 @@ class DrawnStart:
     ) -> Proximal:
         seeds = unseeded(len(V)) if streams is None else streams
         drawn = [np.random.default_rng(int(seed)).standard_normal(V.shape[1]) for seed in seeds]
-        return proximal(costs, V, s, start + 0.01 * np.array(drawn), LocalNewton(1e-2))
+        return fs.GradientProx(20).solve(costs, V, s, start + 0.01 * np.array(drawn))
 
 
 def test_a_local_solver_that_draws_gets_its_seeds_with_the_question(

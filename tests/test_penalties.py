@@ -12,6 +12,7 @@ from sklearn.linear_model import ElasticNet, Lasso
 import fedsplit as fs
 from fedsplit.arrays import Array
 from fedsplit.methods import METHODS, parse
+from fedsplit.penalties.class_elastic_net import ClassElasticNet
 from fedsplit.penalties.coordinatewise import NonNegativeElasticNet
 from penalty_examples import PENALTIES
 from problems import begun, problem
@@ -72,6 +73,16 @@ def test_a_dual_gap_bounds_what_any_point_could_gain(
     for scale in (1.0, 0.01):
         gain = scale * gradient @ (x - y) + penalty.value(x) - level
         assert gain <= penalty.dual_gap(x, scale * gradient, level) + 1e-9 * (1 + abs(gain))
+
+
+@given(x=st.lists(st.floats(-3, 3), min_size=6, max_size=6).map(np.array))
+def test_the_ridge_in_an_elastic_net_of_all_classes_is_part_of_it(x: Array) -> None:
+    """It is reached where the coefficients of all classes but the reference are equal."""
+    net = ClassElasticNet(np.full(2, 1e-9), np.array([0.3, 2.0]), classes=4)
+    for point in (x, np.tile(x[:2], 3)):
+        assert net.value(point) >= 0.5 * net.l2 @ point**2 * (1 - 1e-9)
+    equal = np.tile([1.0, -2.0], 3)
+    np.testing.assert_allclose(net.value(equal), 0.5 * net.l2 @ equal**2, rtol=1e-6)
 
 
 def test_nothing_is_proved_while_a_coordinate_without_a_penalty_has_a_slope() -> None:

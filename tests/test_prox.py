@@ -499,6 +499,32 @@ def test_a_prox_is_exact_from_a_start_beyond_float64(offset: float, v: float) ->
     np.testing.assert_allclose(costs.gradient(u) + u - v, 0.0, atol=1e-9)
 
 
+def test_a_gradient_step_is_halved_until_it_gains_half_of_what_its_slope_promises() -> None:
+    """At a curvature of 1.5 that is at most 1/1.5, and so ½."""
+    p = fs.Problem(fs.LeastSquares(), [(np.array([[0.5**0.5]]), np.zeros(1))])
+    once = fs.GradientProx(1, step="backtracking")
+    u = p.clients.ask(Prox(np.zeros(1), 1.0, np.ones(1), once)).rows
+    np.testing.assert_allclose(u, 1.0 - 0.5 * 1.5)
+
+
+def test_a_search_uphill_moves_nobody() -> None:
+    [(_, costs)] = problem("logistic", [20], 3, ridge=1.0).clients._blocks
+    merit = Merit(np.zeros((1, 3)), 1.0)
+    at = costs.at(np.ones((1, 3)))
+    G = merit.gradient(at)
+    found = backtrack(merit, at, merit.value(at), -G, dots(G, G))
+    assert not found.moved.any()
+    np.testing.assert_array_equal(found.at.X, at.X)
+
+
+def test_a_cost_that_is_not_a_number_is_worse_than_any_other() -> None:
+    outside = fs.CustomLoss(
+        lambda x, _: float(x @ x) if x[0] < 2 else np.nan, lambda x, _: 2 * x, d=1
+    )
+    [(_, costs)] = fs.Problem(outside, [None]).clients._blocks
+    assert Merit(np.zeros((1, 1)), 1.0).value(costs.at(np.full((1, 1), 3.0))) == np.inf
+
+
 def test_newton_ends_where_rounding_is_that_of_rows_which_cancel() -> None:
     """Their gradients are a thousand times as long as their sum."""
     rng = np.random.default_rng(0)

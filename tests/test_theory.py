@@ -11,9 +11,10 @@ from fedsplit import theory
 from fedsplit.arrays import Array, norms
 from fedsplit.clients.questions import Curvature, Gradient, Prox, Value
 from fedsplit.local.solver import ProxSolver, Start
+from fedsplit.methods.fedsplit import FedSplitState
 from fedsplit.methods.method import Method
 from fedsplit.methods.regularised import RegularisedState
-from problems import LOSSES, clients, limit, problem
+from problems import LOSSES, clients, limit, problem, updated
 
 
 def algorithm1(step: float, prox: ProxSolver | None = None) -> fs.FedSplit:
@@ -495,6 +496,13 @@ def test_the_plan_of_theorem_2_by_hand() -> None:
     assert plan.lam == 1.0
     assert plan.s == 0.5
     assert plan.rounds == np.ceil(3 / 4 * np.log((3 + 1 + 2) * 24.5 / (2 * 2)))
+
+
+def test_the_defect_of_fedsplit_is_the_length_of_its_step() -> None:
+    p = problem("logistic", [20, 30], 3, ridge=0.5)
+    z = np.random.default_rng(0).standard_normal((2, 3))
+    state = updated(fs.FedSplit(0.3), p.clients, FedSplitState(z.mean(axis=0), z, 0.3))
+    assert theory.fedsplit_defect(p.clients, z, 0.3) == pytest.approx(np.linalg.norm(state.z - z))
 
 
 def test_bounds_by_hand() -> None:
