@@ -74,7 +74,7 @@ def test_weights_offset_and_exposure_may_be_expressions(
     expected = fs.fit(frames, "visits ~ age + hours", **plain)
     model = fs.fit(frames, "visits ~ age + hours", **{**plain, **expression})
     np.testing.assert_allclose(model.params, expected.params, rtol=1e-12)
-    np.testing.assert_allclose(model.bse, expected.bse, rtol=1e-12)
+    np.testing.assert_allclose(model.estimates.errors, expected.estimates.errors, rtol=1e-12)
 
 
 def test_an_expression_leaves_its_columns_out_of_the_dot() -> None:

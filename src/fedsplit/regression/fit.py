@@ -212,10 +212,11 @@ def make_model(driver: FitDriver, agreement: Agreement, made: FitReport) -> Mode
         lost_directions=made.lost_directions,
     )
     pool = problem.pool
+    shrunk = problem.settings.biased is not None
     fit = FitStatistics(
         clients=inference.clients,
         # n - d counts no degrees of freedom where coefficients are shrunk
-        dispersion=None if problem.settings.biased is not None else inference.dispersion,
+        dispersion=None if shrunk and problem.family.dispersed else inference.dispersion,
         deviance=inference.deviance,
         null_deviance=inference.null_deviance,
         llf=_likelihood(inference, problem),
