@@ -277,3 +277,10 @@ def test_what_is_unknown_proves_nothing() -> None:
     assert np.isinf([scalars.q, scalars.norm, scalars.leverage]).all()
     assert (scalars.floor == -np.inf).all()
     assert not np.any([scalars.mu, scalars.steady])
+
+
+def test_a_client_that_was_drawn_may_be_absent_all_the_same() -> None:
+    answer = Answer.of(value=np.arange(4.0)).only(np.array([True, False, True, True]))
+    drawn = answer.only(np.array([True, True, False, True]))
+    np.testing.assert_array_equal(drawn.present, [True, False, False, True])
+    np.testing.assert_array_equal(drawn.rows, [0.0, np.nan, np.nan, 3.0])
