@@ -277,3 +277,25 @@ def test_what_is_unknown_proves_nothing() -> None:
     assert np.isinf([scalars.q, scalars.norm, scalars.leverage]).all()
     assert (scalars.floor == -np.inf).all()
     assert not np.any([scalars.mu, scalars.steady])
+
+
+def test_a_client_that_was_drawn_may_be_absent_all_the_same() -> None:
+    answer = Answer.of(value=np.arange(4.0)).only(np.array([True, False, True, True]))
+    drawn = answer.only(np.array([True, True, False, True]))
+    np.testing.assert_array_equal(drawn.present, [True, False, False, True])
+    np.testing.assert_array_equal(drawn.rows, [0.0, np.nan, np.nan, 3.0])
+
+
+def test_the_point_of_a_question_is_the_first_that_all_clients_have_in_common() -> None:
+    x, v = np.ones(2), np.ones((3, 2))
+    assert Prox(v, 1.0, x, ExactProx()).common_point is x
+    assert Prox(x, 1.0, v, ExactProx()).common_point is x
+    assert Prox(v, 1.0, None, ExactProx()).common_point is None
+    assert Gradient(x).common_point is x
+
+
+def test_every_number_of_a_question_counts_as_sent() -> None:
+    x, v = np.ones(2), np.ones((3, 2))
+    assert Line(x, x, np.ones(5)).floats_down() == 2 + 2 + 5
+    assert Prox(v, 1.0, None, ExactProx()).floats_down() == 2 + 1  # each client gets its own row
+    assert LocalModel(x, v, np.ones(3), 1.0, None).floats_down() == 2 + 2 + 3 + 1

@@ -303,3 +303,10 @@ def test_a_late_answer_of_dave_is_a_step_from_the_point_it_is_about() -> None:
     for j in range(p.m):
         nearest = min(float(np.abs(step[j] - last[j]).max()) for step in steps)
         assert nearest <= 1e-12 * np.abs(last).max()
+
+
+@pytest.mark.parametrize("distribution", ["constant", "exponential", "pareto"])
+def test_a_client_takes_a_time_of_1_on_average(distribution: Any) -> None:
+    latency = fs.Latency(distribution, slow={1: 4.0}, tail=4.0)
+    times = np.array([[latency.draw(0, j, k) for j in (0, 1)] for k in range(4000)])
+    np.testing.assert_allclose(times.mean(axis=0), [1.0, 4.0], rtol=0.06)

@@ -11,7 +11,7 @@ import fedsplit as fs
 from fedsplit.arrays import Array
 from fedsplit.clients.questions import Decrement, Information, ProofScalars, Value
 from fedsplit.dialogue import converse
-from fedsplit.loop.certificate import prove
+from fedsplit.loop.certificate import ScaledHessian, near, prove
 from problems import LOSSES, clients, problem
 
 
@@ -512,3 +512,25 @@ def test_a_point_of_another_shape_is_refused(x: Any) -> None:
     p = problem("least-squares", [10, 10], 3)
     with pytest.raises(fs.InputError, match="x must be 3 numbers"):
         fs.certify(p.clients, x)
+
+
+@pytest.mark.parametrize("nu", [1e-6, 5e-5, 9e-5, 1.1e-4, 1e-3])
+def test_where_the_formula_would_cancel_its_series_takes_its_place(nu: float) -> None:
+    """ψ(t) = (e⁻ᵗ + t - 1)/t², whose series is ½ - t/6 + t²/24 - t³/120."""
+    one = ProofScalars.of({"value": np.ones(1), "leverage": np.ones(1)})
+    rho = -np.log1p(-nu)
+    psi = 0.5 - rho / 6.0 + rho**2 / 24.0 - rho**3 / 120.0
+    bound = near(nu, 1.0, one)
+    assert bound.reason == "self-concordance"
+    assert bound.gap == pytest.approx(nu**2 / (4.0 * psi), rel=1e-8, abs=0.0)
+    assert bound.radius == pytest.approx(rho)
+
+
+def test_the_least_eigenvalue_is_never_above_the_true_one() -> None:
+    for apart in (1e-13, 1e-12, 1e-6, 0.5):
+        H = np.array([[1.0, 1.0 - apart], [1.0 - apart, 1.0]])  # its least eigenvalue is ``apart``
+        scaled = ScaledHessian(H)
+        exact = 1.0 - H[0, 1]
+        assert 0.9 * exact <= scaled.least() <= exact
+        nu, _ = scaled.inverse_norm(np.array([1.0, -1.0]))
+        assert nu**2 >= 2.0 / exact

@@ -5,9 +5,9 @@ import pytest
 
 import fedsplit as fs
 from fedsplit.arrays import Array, packed, unpacked
-from fedsplit.clients.local_models import WAY, LocalModel, own_metric
+from fedsplit.clients.local_models import WAY, LastModels, LocalModel, own_metric
 from fedsplit.clients.question import NOT_FINITE
-from fedsplit.clients.questions import Line, Value
+from fedsplit.clients.questions import Gradient, Line, Value
 from fedsplit.methods.information import InformationState
 from problems import begun, clients, problem, updated
 
@@ -272,3 +272,24 @@ def test_between_two_kinds_of_models_the_server_minimises_their_mixture(share: f
     about_x = answer.parts["slope"] + (mean / bent)[:, None] * (models.B @ (ahead - x))
     mixed = share * models.gradients(ahead) + (1.0 - share) * about_x
     np.testing.assert_allclose(mixed.sum(axis=0), 0.0, atol=1e-9)
+
+
+def test_the_models_of_an_answer_have_the_gradients_of_quadratics_everywhere() -> None:
+    p = problem("least-squares", [30, 25], 4, seed=1, ridge=0.1)
+    x, elsewhere = np.full(4, 0.3), np.array([1.0, -2.0, 0.5, 3.0])
+    last = LastModels.of(p.clients.ask(LocalModel(x, None, None, 0.0, None)).parts)
+    np.testing.assert_allclose(
+        last.gradients(elsewhere), p.clients.ask(Gradient(elsewhere)).rows, rtol=1e-10
+    )
+
+
+def test_a_model_says_by_how_much_its_hessian_may_have_changed_at_least() -> None:
+    """By a factor of e^t with t = max_i |a_iᵀ(x - p_j)|, rounded up to a power of two."""
+    data = clients("logistic", [30, 25, 40], 4, seed=1)
+    p = problem("logistic", [30, 25, 40], 4, seed=1)
+    x = np.zeros(4)
+    parts = p.clients.ask(LocalModel(x, None, None, 256.0, None)).parts
+    for (A, _, _), point, spread in zip(data, parts["point"], parts["spread"], strict=True):
+        change = float(np.abs(A @ (x - point)).max())
+        assert change > 0
+        assert change <= spread <= 2.0 * change

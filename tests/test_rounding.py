@@ -52,6 +52,12 @@ def test_rounding_is_to_the_next_power_of_two_on_the_safe_side(number: float) ->
         assert {float(np.frexp(each)[0]) for each in (up, down)} == {0.5}
 
 
+@pytest.mark.parametrize("power", [2.0**-40, 0.5, 1.0, 4.0, 2.0**40])
+def test_a_power_of_two_stays(power: float) -> None:
+    x = np.array([power])
+    assert (rounded_up(x)[0], rounded_down(x)[0]) == (power, power)
+
+
 def parts(name: str, question: CostQuestion) -> dict[str, Array]:
     return problem(name, [17, 30], D).clients.ask(question).parts
 
