@@ -174,6 +174,16 @@ def test_a_derived_column_without_its_coefficients_or_of_several_means_is_refuse
         DerivedColumn(plan_of(several), tuple(several.coef.tolist()[:2]))
 
 
+def test_a_derived_column_needs_no_weights_and_no_covariate() -> None:
+    frames = weighed()
+    frames["hospital1"] = frames["hospital1"].drop(columns="w")
+    first = fs.fit({"a": frames["hospital0"]}, "visits ~ 1", weights="w", family="poisson")
+    column = DerivedColumn(plan_of(first), tuple(first.coef.tolist()))
+    values = column.values(sources(frames)[1], "here")
+    assert len(values) == len(frames["hospital1"])
+    np.testing.assert_allclose(values, np.exp(first.coef[0]), rtol=1e-12)
+
+
 @pytest.mark.parametrize("change", [{"family": "cauchy"}, {"levels": {"hours": ["1"]}}])
 def test_a_server_cannot_send_a_derived_column_that_contradicts_itself(
     change: dict[str, Any],
@@ -296,8 +306,9 @@ def test_rows_are_read_once_for_a_survey_and_the_plan_that_follows() -> None:
     )
     dataset.code(plan, WARN)
     assert taken == [{"visits", "age", "ward"}]
-    dataset.complete(replace(plan, types={**plan.types, "age": "text"}))
-    assert len(taken) == 2
+    numbers = dataset.complete(plan)
+    levels = dataset.complete(replace(plan, categories=("age",)))
+    assert (numbers.age.dtype, levels.age.dtype) == (np.float64, "category")
 
 
 @pytest.mark.parametrize("strict", [False, True])
