@@ -112,6 +112,18 @@ def test_a_weight_below_zero_is_named_with_its_row() -> None:
         fs.fit(weighed(), "visits ~ hours", weights="w - 2")
 
 
+def test_shares_that_are_whole_at_one_client_are_shares() -> None:
+    rng = np.random.default_rng(8)
+    n = rng.integers(1, 6, 80).astype(float)
+    x = rng.normal(size=80)
+    whole = pd.DataFrame({"x": x, "n": n, "share": (rng.uniform(size=80) < 0.5).astype(float)})
+    part = whole.assign(share=rng.binomial(n.astype(int), 0.4) / n)
+    model = fs.fit({"a": whole, "b": part}, "share ~ x", family="logistic", weights="n")
+    pooled = fs.fit(pd.concat([whole, part]), "share ~ x", family="logistic", weights="n")
+    np.testing.assert_allclose(model.coef, pooled.coef, rtol=1e-8)
+    assert model.plan.classes == ()
+
+
 # Derived columns
 
 
