@@ -112,6 +112,18 @@ def test_a_weight_below_zero_is_named_with_its_row() -> None:
         fs.fit(weighed(), "visits ~ hours", weights="w - 2")
 
 
+def test_shares_that_are_whole_at_one_client_are_shares() -> None:
+    rng = np.random.default_rng(8)
+    n = rng.integers(1, 6, 80).astype(float)
+    x = rng.normal(size=80)
+    whole = pd.DataFrame({"x": x, "n": n, "share": (rng.uniform(size=80) < 0.5).astype(float)})
+    part = whole.assign(share=rng.binomial(n.astype(int), 0.4) / n)
+    model = fs.fit({"a": whole, "b": part}, "share ~ x", family="logistic", weights="n")
+    pooled = fs.fit(pd.concat([whole, part]), "share ~ x", family="logistic", weights="n")
+    np.testing.assert_allclose(model.coef, pooled.coef, rtol=1e-8)
+    assert model.plan.classes == ()
+
+
 # Derived columns
 
 
@@ -172,6 +184,16 @@ def test_a_derived_column_without_its_coefficients_or_of_several_means_is_refuse
     several = fs.fit(frames, "ward ~ age", family="multinomial")
     with pytest.raises(fs.InputError, match="one mean a row, multinomial has several"):
         DerivedColumn(plan_of(several), tuple(several.params.tolist()[:2]))
+
+
+def test_a_derived_column_needs_no_weights_and_no_covariate() -> None:
+    frames = weighed()
+    frames["hospital1"] = frames["hospital1"].drop(columns="w")
+    first = fs.fit({"a": frames["hospital0"]}, "visits ~ 1", weights="w", family="poisson")
+    column = DerivedColumn(plan_of(first), tuple(first.coef.tolist()))
+    values = column.values(sources(frames)[1], "here")
+    assert len(values) == len(frames["hospital1"])
+    np.testing.assert_allclose(values, np.exp(first.coef[0]), rtol=1e-12)
 
 
 @pytest.mark.parametrize("change", [{"family": "cauchy"}, {"levels": {"hours": ["1"]}}])
@@ -296,8 +318,9 @@ def test_rows_are_read_once_for_a_survey_and_the_plan_that_follows() -> None:
     )
     dataset.code(plan, WARN)
     assert taken == [{"visits", "age", "ward"}]
-    dataset.complete(replace(plan, types={**plan.types, "age": "text"}))
-    assert len(taken) == 2
+    numbers = dataset.complete(plan)
+    levels = dataset.complete(replace(plan, categories=("age",)))
+    assert (numbers.age.dtype, levels.age.dtype) == (np.float64, "category")
 
 
 @pytest.mark.parametrize("strict", [False, True])

@@ -125,6 +125,15 @@ def test_a_bad_value_leaves_its_message_to_the_next_question() -> None:
     assert list(surveyed("visits ~ nothing").profiles) == ["visits"]
 
 
+def test_a_stored_category_of_numbers_is_surveyed_once() -> None:
+    frames = {name: frame.astype({"ill": "category"}) for name, frame in people().items()}
+    channel = channel_to(frames)
+    model = fit(channel, "visits ~ age + ill", family="poisson")
+    assert [question for _, question, _ in channel.log][:2] == ["survey", "code"]
+    plain = fs.fit(people(), "visits ~ age + C(ill)", family="poisson")
+    assert np.array_equal(model.coef, plain.coef)
+
+
 def test_a_client_that_reads_a_column_otherwise_is_asked_again() -> None:
     frames = people()
     frames["hospital1"] = frames["hospital1"].assign(ill=frames["hospital1"].ill == 1)

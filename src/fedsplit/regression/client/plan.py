@@ -149,6 +149,16 @@ class BasicPlan:
         types = self._types(columns, where)
         return to_frame(read_columns(source, types, self._with_levels(types), where).values)
 
+    def read_covariates(self, source: Source, where: str) -> pd.DataFrame:
+        """The columns that predictions need, (n, c)."""
+        targets = self.parsed.target_columns
+        columns = [column for column in self.parsed.columns if column not in targets]
+        columns += columns_of(self.offset, self.exposure)
+        if columns:
+            return self.read(source, columns, where)
+        # Without covariates any column does: it says how many rows there are.
+        return source.read({source.names()[0]: "text"})[[]]
+
     def read_leniently(self, source: Source, columns: Sequence[str], where: str) -> pd.DataFrame:
         """Some columns of a source, in which values of another type than theirs are missing."""
         types = self._types(columns, where)
@@ -244,16 +254,16 @@ class DerivedColumn:
     coefficients: Sequence[float]
 
     def __post_init__(self) -> None:
-        if self.plan.draft or len(self.coefficients) != self.plan.width:
+        family = FAMILIES.get(self.plan.family)
+        if self.plan.draft or family is None or len(self.coefficients) != self.plan.width:
             raise InputError("a derived column needs a plan, and a coefficient for each column")
-        if FAMILIES[self.plan.family].has_reference:
-            raise InputError(f"a derived column is one mean a row, {self.plan.family} has several")
+        if family.has_reference:
+            raise InputError(f"a derived column is one mean a row, {family.name} has several")
 
     def values(self, source: Source, where: str) -> Array:
         """The predicted means, (n,); NaN for a row that lacks a covariate."""
-        plan, formula = self.plan, self.plan.parsed
-        columns = [name for name in plan.columns if name not in formula.target_columns]
-        frame = plan.read(source, columns, where)
+        plan = self.plan
+        frame = plan.read_covariates(source, where)
         complete = ~frame.isna().any(axis=1).to_numpy()
         complete[complete] = plan.has_values(frame[complete])
         _, A, o = plan.design(frame[complete], where)

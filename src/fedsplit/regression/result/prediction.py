@@ -13,12 +13,11 @@ from fedsplit.checks import one_of
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.frames import as_pandas
 from fedsplit.data.reading import PLAIN, Reading
-from fedsplit.data.sources.client_data import Source
 from fedsplit.data.sources.sources import sources
 from fedsplit.data.types import as_value
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.design import Recession
-from fedsplit.regression.client.plan import Plan, columns_of
+from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.families.family import Family
 
 Kind: TypeAlias = Literal["mean", "link", "class"]
@@ -46,7 +45,7 @@ def predict(
     found = sources(data, reading=reading)
     if len(found) != 1:
         raise InputError(f"predict takes one frame or file, got {len(found)}")
-    rows = _covariates(plan, found[0])
+    rows = plan.read_covariates(found[0], found[0].name)
     strange = _unseen(plan, rows, found[0].name, unseen)
     complete = ~rows.isna().any(axis=1).to_numpy() & ~strange
     complete[complete] = plan.has_values(rows[complete])
@@ -63,18 +62,6 @@ def predict(
         return pd.Series(values, index=index, name=Formula(plan.formula).target)
     # The linear predictor of the reference class is zero, and is left out.
     return pd.DataFrame(values, index=index, columns=list(plan.classes)[-values.shape[1] :])
-
-
-def _covariates(plan: Plan, source: Source) -> pd.DataFrame:
-    """The columns that predictions need."""
-    formula = Formula(plan.formula)
-    columns = [column for column in formula.columns if column not in formula.target_columns]
-    columns += columns_of(plan.offset, plan.exposure)
-    if columns:
-        return plan.read(source, columns, source.name)
-    # Without covariates any column does: it says how many rows there are.
-    first = source.names()[0]
-    return source.read({first: "text"})[[]]
 
 
 def _unseen(plan: Plan, rows: pd.DataFrame, where: str, unseen: Unseen) -> Mask:
