@@ -303,7 +303,7 @@ def test_minibatches_count_as_their_share_of_the_rows() -> None:
 
 def test_a_client_that_has_finished_its_passes_stays_where_it_is() -> None:
     """Also where a ridge would go on pulling at it."""
-    data = clients("logistic", [4, 20], 3, seed=1)
+    data = clients("logistic", [16, 20], 3, seed=1)  # four batches, and five
     x, streams = np.ones(3), np.array([5, 6])
     question = StochasticDescend(x, 0.1, 1, 4, in_epochs=True, streams=streams)
     # the cost of client 0 has the whole ridge where it is alone, and half of it beside another
