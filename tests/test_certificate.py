@@ -11,7 +11,7 @@ import fedsplit as fs
 from fedsplit.arrays import Array
 from fedsplit.clients.questions import Decrement, Information, ProofScalars, Value
 from fedsplit.dialogue import converse
-from fedsplit.loop.certificate import ScaledHessian, near, prove
+from fedsplit.loop.certificate import Facts, ScaledHessian, near, prove
 from problems import LOSSES, clients, problem
 
 
@@ -534,3 +534,39 @@ def test_the_least_eigenvalue_is_never_above_the_true_one() -> None:
         assert 0.9 * exact <= scaled.least() <= exact
         nu, _ = scaled.inverse_norm(np.array([1.0, -1.0]))
         assert nu**2 >= 2.0 / exact
+
+
+@pytest.mark.parametrize(("nu", "proved"), [(0.9e-3, True), (1.1e-3, False)])
+def test_every_client_has_to_be_quadratic_as_far_as_the_optimum(nu: float, proved: bool) -> None:
+    balls = ProofScalars.of({"value": np.ones(2), "steady": np.array([1e9, 1e-3])})
+    assert np.isfinite(near(nu, 1.0, balls).gap) == proved
+
+
+def test_the_penalty_of_the_optimum_is_at_most_the_objective_less_the_floor() -> None:
+    levels: list[float] = []
+
+    class Level:
+        """0 everywhere, with a duality bound that notes the level."""
+
+        def value(self, x: Array) -> float:
+            return 0.0
+
+        def prox(self, v: Array, t: float | Array) -> Array:
+            return v
+
+        def dual_gap(self, x: Array, gradient: Array, level: float) -> float:
+            levels.append(level)
+            return 1.0
+
+    scalars = ProofScalars.of({"value": np.array([3.0, 4.0]), "floor": np.array([-1.0, 2.0])})
+    Facts(np.ones(2), np.ones(2), scalars, Level(), gradient=np.ones(2)).certificate()
+    assert levels == [7.0 - 1.0]
+
+
+def test_no_gap_below_the_last_digits_of_the_objective_is_proved() -> None:
+    p = problem("logistic", [60, 70, 80], 4, seed=3, ridge=1.0)
+    certificate = fs.certify(p.clients, p.solution())
+    digits = 4 * np.finfo(float).eps * float(p.clients.ask(Value(p.solution())).rows.sum())
+    assert certificate.gap is not None
+    assert certificate.gap >= digits
+    assert certificate.rounding >= digits

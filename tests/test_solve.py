@@ -11,6 +11,7 @@ import fedsplit as fs
 from faulty import Unreliable
 from fedsplit.arrays import Array
 from fedsplit.clients.questions import Curvature, Descend, Prox
+from fedsplit.loop.divergence import Divergence
 from fedsplit.methods.method import Method
 from problems import LOSSES, Client, begun, clients, problem, updated
 
@@ -508,3 +509,15 @@ def test_clients_that_do_not_say_how_many_they_are_are_refused() -> None:
 
     with pytest.raises(fs.InputError, match="clients with m and ask"):
         fs.solve(Nobody(), x0=np.zeros(2))  # type: ignore[arg-type]  # that is the mistake
+
+
+@pytest.mark.parametrize(("objective", "uphill"), [(2.0, True), (1.0, False)])
+def test_ten_long_moves_above_the_start_are_a_sign_of_divergence(
+    objective: float, uphill: bool
+) -> None:
+    divergence = Divergence(1.0)
+    z = np.ones(2)
+    assert not divergence.sign(z, 1e-3, 1.0, 1.0)  # the smallest move
+    signs = [divergence.sign(z, 2.0, objective, objective) for _ in range(10)]
+    assert not any(signs[:9])
+    assert bool(signs[9]) == uphill

@@ -299,3 +299,16 @@ def test_minibatches_count_as_their_share_of_the_rows() -> None:
     p = fs.Problem(fs.Logistic(), clients("logistic", [40, 40], 3), ridge=1.0)
     trace = fs.solve(p, fs.FedAvg(0.01, 6, 10), rounds=3, tol=0).trace
     assert trace.gradients.tolist() == [3, 3, 3]  # of two clients, 1.5 passes each
+
+
+def test_a_client_that_has_finished_its_passes_stays_where_it_is() -> None:
+    """Also where a ridge would go on pulling at it."""
+    data = clients("logistic", [16, 20], 3, seed=1)  # four batches, and five
+    x, streams = np.ones(3), np.array([5, 6])
+    question = StochasticDescend(x, 0.1, 1, 4, in_epochs=True, streams=streams)
+    # the cost of client 0 has the whole ridge where it is alone, and half of it beside another
+    together = fs.Problem(fs.Logistic(), data, 2.0).clients.ask(question).rows
+    for j in range(2):
+        alone = fs.Problem(fs.Logistic(), [data[j]], 1.0).clients
+        own = alone.ask(question.share(slice(j, j + 1))).rows
+        np.testing.assert_allclose(together[j], own[0], rtol=1e-12)
