@@ -134,6 +134,15 @@ def test_a_stored_category_of_numbers_is_surveyed_once() -> None:
     assert np.array_equal(model.coef, plain.coef)
 
 
+def test_a_client_without_values_in_a_category_is_surveyed_once() -> None:
+    frames = people()
+    frames["hospital1"] = frames["hospital1"].assign(ward=None)
+    channel = channel_to(frames)
+    model = fit(channel, "visits ~ age + ward", family="poisson")
+    assert [question for _, question, _ in channel.log][:2] == ["survey", "code"]
+    assert "client hospital1 has no complete row and is left out" in model.warnings
+
+
 def test_a_client_that_reads_a_column_otherwise_is_asked_again() -> None:
     frames = people()
     frames["hospital1"] = frames["hospital1"].assign(ill=frames["hospital1"].ill == 1)
