@@ -10,7 +10,7 @@ LOWEST_TESTS := $(addprefix tests/test_, cli.py custom.py estimators.py files.py
 WORKERS := $(shell expr `getconf _NPROCESSORS_ONLN` + 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-lowest lint reproduce format data bench bench-rounds bench-fit bench-secure bench-engines bench-faults bench-sites bench-estimators bench-open bench-sparse test-gpu bench-gpu docs figures clean
+.PHONY: help run test test-slow test-lowest lint reproduce format data bench bench-rounds bench-fit bench-robust bench-secure bench-engines bench-faults bench-sites bench-estimators bench-open bench-sparse test-gpu bench-gpu docs figures clean
 
 # The workers of pytest share the cores: more threads of BLAS would wait for each other.
 test test-slow test-lowest: export OPENBLAS_NUM_THREADS = 1
@@ -56,6 +56,9 @@ bench-rounds: .venv/installed-test  ## Count questions and floats of every metho
 
 bench-fit: data .venv/installed-test  ## Measure the time and memory of a fit, beside statsmodels and scikit-learn
 	$(BIN)/python benchmarks/fit.py
+
+bench-robust: .venv/installed-test  ## Measure the coverage of robust intervals with few clients (10 minutes)
+	$(BIN)/python benchmarks/robust.py
 
 bench-secure: .venv/installed-test  ## Measure fits by secure sums beside open ones
 	$(BIN)/python benchmarks/secure.py

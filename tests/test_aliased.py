@@ -171,7 +171,7 @@ def test_an_aliased_column_counts_for_nothing_in_predictions_and_has_no_covarian
     )
     assert model.aic == pytest.approx(small.aic)
     assert model.dispersion == pytest.approx(small.dispersion)
-    assert model.bias_of("fedavg").worst == pytest.approx(small.bias_of("fedavg").worst, rel=1e-3)
+    assert model.bias_of("fedgd").worst == pytest.approx(small.bias_of("fedgd").worst, rel=1e-3)
 
 
 def test_with_a_constraint_alone_columns_are_aliased_and_with_a_penalty_none_is() -> None:

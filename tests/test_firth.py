@@ -250,7 +250,7 @@ def test_there_are_no_robust_errors_and_no_bias_of_averaging() -> None:
     with pytest.raises(fs.InputError, match="firth has the standard errors of R's logistf alone"):
         model.conf_int(robust=True)
     with pytest.raises(fs.InputError, match="averaging methods have no Firth correction"):
-        model.bias_of("fedavg")
+        model.bias_of("fedgd")
 
 
 @pytest.mark.parametrize("name", ["silent", "NaN", "short", "lost", "died"])

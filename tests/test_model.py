@@ -34,7 +34,7 @@ def test_a_model_comes_back_from_its_files_as_it_was(tmp_path: Path) -> None:
         np.testing.assert_array_equal(loaded.predict(frame), model.predict(frame))
         assert np.array_equal(loaded.trace.objective, model.trace.objective, equal_nan=True)
         with pytest.raises(fs.InputError, match="no clients at hand"):
-            loaded.bias_of("fedavg")
+            loaded.bias_of("fedgd")
 
 
 @pytest.mark.parametrize(
@@ -229,25 +229,28 @@ def test_what_one_client_brings_is_close_to_what_leaving_it_out_shows() -> None:
 
 def test_averaging_methods_land_elsewhere_and_the_bias_says_how_far() -> None:
     model = fs.fit(RANDHIE, FORMULA, family="poisson")
-    fedavg, fedprox = model.bias_of("fedavg", local_steps=10), model.bias_of("fedprox")
-    assert fedavg.worst > 0.1
+    fedgd, fedprox = model.bias_of("fedgd", local_steps=10), model.bias_of("fedprox")
+    assert fedgd.worst > 0.1
     assert fedprox.worst > 0.01
-    assert model.bias_of("fedavg", local_steps=1).worst < 1e-6
-    assert "standard errors away" in str(fedavg)
+    assert model.bias_of("fedgd", local_steps=1).worst < 1e-6
+    assert f"fedgd, local_steps=10, step={fedgd.step:.3g} would stop up to" in str(fedgd)
+    smaller = model.bias_of("fedgd", local_steps=10, step=fedgd.step / 10)
+    assert smaller.step == fedgd.step / 10
+    assert smaller.worst < 0.5 * fedgd.worst
     with pytest.raises(fs.InputError, match="the bias is known of"):
         model.bias_of("scaffold")
     with pytest.raises(fs.InputError, match="takes step"):
         model.bias_of("fedprox", local_steps=3)
 
 
-def test_the_bias_of_fedavg_is_where_fedgd_goes_in_the_end() -> None:
+def test_the_bias_is_where_fedgd_goes_in_the_end() -> None:
     model = fs.fit(people(), "score ~ age + ward")
     assert model.at_hand is not None
-    biased = model.bias_of("fedavg", local_steps=5)
+    biased = model.bias_of("fedgd", local_steps=5)
     assert model.x is not None
     problem, x, back = model.at_hand.in_scaled_columns(model.x)
     ran = fs.solve(problem, fs.FedGD(local_steps=5), rounds=3000, tol=0)
-    np.testing.assert_allclose(model.params + back @ (ran.x - x), biased.coef, rtol=1e-6)
+    np.testing.assert_allclose(model.params + back @ (ran.x - x), biased.params, rtol=1e-6)
 
 
 def large() -> tuple[pd.DataFrame, int]:
@@ -274,7 +277,7 @@ def test_a_pickled_model_holds_results_and_no_row(by: str) -> None:
     assert back.summary() == model.summary()
     np.testing.assert_array_equal(back.predict(frame), model.predict(frame))
     with pytest.raises(fs.InputError, match="no clients at hand"):
-        back.bias_of("fedavg")
+        back.bias_of("fedgd")
 
 
 def test_a_model_that_is_kept_holds_no_copy_of_its_data() -> None:
@@ -289,7 +292,7 @@ def test_a_model_that_is_kept_holds_no_copy_of_its_data() -> None:
     finally:
         tracemalloc.stop()
     assert held < 0.2 * size
-    assert model.bias_of("fedavg", local_steps=1).worst < 1e-6
+    assert model.bias_of("fedgd", local_steps=1).worst < 1e-6
 
 
 def test_data_that_changed_since_the_fit_have_no_bias() -> None:
@@ -297,7 +300,7 @@ def test_data_that_changed_since_the_fit_have_no_bias() -> None:
     model = fs.fit(frames, "score ~ age")
     frames["hospital0"].loc[0, "score"] += 1.0
     with pytest.raises(fs.InputError, match="its data changed"):
-        model.bias_of("fedavg")
+        model.bias_of("fedgd")
 
 
 def test_a_pickled_path_holds_results_and_no_row() -> None:

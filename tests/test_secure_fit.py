@@ -257,7 +257,7 @@ def test_a_unit_that_does_not_fit_is_refused(factor: float) -> None:
 def test_nothing_is_told_of_single_clients() -> None:
     model = fs.fit(frames(), "y ~ x", secure=True)
     with pytest.raises(InputError, match="averaging needs the answers of single clients"):
-        model.bias_of("fedavg")
+        model.bias_of("fedgd")
     with pytest.raises(InputError, match="needs ten clients or more with secure sums"):
         model.cov_params(robust=True)
     assert model.clients["coefficient"].tolist() == [""]

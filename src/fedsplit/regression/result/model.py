@@ -479,8 +479,9 @@ class Model:
         Parameters
         ----------
         method : str
-            "fedavg", with ``local_steps`` (10 by default) and ``step``, or "fedprox", with
-            ``step``.
+            "fedgd", FedAvg with full gradients, with ``local_steps`` (10 by default), or "fedprox".
+            Both take ``step``; without it, it is 2/(ℓ* + L*) of the clients' curvatures. The bias
+            shrinks with the step, and so does the speed.
         """
         if self.run.summed:
             raise InputError("averaging needs the answers of single clients: fit without secure")

@@ -65,7 +65,7 @@ class ClientsAtHand:
 
 
 AVERAGING: dict[str, tuple[type[FedGD | FedProx], dict[str, Any]]] = {
-    "fedavg": (FedGD, {"local_steps": 10}),
+    "fedgd": (FedGD, {"local_steps": 10}),
     "fedprox": (FedProx, {}),
 }
 """The methods whose bias is known, with the options that they have beside ``step``."""
@@ -79,14 +79,17 @@ class Bias:
     ----------
     method : str
         With its options.
-    coef : Series
+    step : float
+        The step size with which the method ran.
+    params : Series
         The coefficients at the fixed point.
     standard_errors : Series
         Their distances from the pooled coefficients, in standard errors.
     """
 
     method: str
-    coef: pd.Series
+    step: float
+    params: pd.Series
     standard_errors: pd.Series
 
     @property
@@ -96,7 +99,10 @@ class Bias:
 
     def __str__(self) -> str:
         name = str(self.standard_errors.abs().idxmax())
-        return f"{self.method} would stop up to {self.worst:.3g} standard errors away ({name})"
+        return (
+            f"{self.method}, step={self.step:.3g} would stop up to {self.worst:.3g} standard "
+            f"errors away ({name})"
+        )
 
 
 def bias(
@@ -122,9 +128,9 @@ def bias(
     coef : Series
         The coefficients at the minimiser.
     method : str
-        "fedavg" or "fedprox".
+        "fedgd" or "fedprox".
     **settings
-        Its options: ``step``, and for fedavg ``local_steps``.
+        Its options: ``step``, and for fedgd ``local_steps``.
     """
     if method not in AVERAGING:
         raise InputError(f"method {method!r}: the bias is known of {', '.join(AVERAGING)}")
@@ -136,21 +142,21 @@ def bias(
         known = " and ".join(["step", *defaults])
         raise InputError(f"{method} takes {known}, not {settings}") from None
     with one_blas_thread(), np.errstate(**QUIET):
-        stopped = _fixed_point(chosen, clients, x)
+        conversation = Conversation(clients)
+        step = converse(chosen.start(x, clients.m), conversation).s
+        stopped = _fixed_point(chosen, conversation, x, step)
     away = back @ (stopped - x)
     return Bias(
-        ", ".join([method, *(f"{name}={value}" for name, value in options.items())]),
+        ", ".join([method, *(f"{name}={options[name]}" for name in defaults)]),
+        step,
         coef + away,
         pd.Series(away / errors, index=coef.index, name="standard errors"),
     )
 
 
-def _fixed_point(method: FedGD | FedProx, clients: Clients, x: Array) -> Array:
-    """The fixed point of one round near x, (d,)."""
+def _fixed_point(method: FedGD | FedProx, conversation: Conversation, x: Array, s: float) -> Array:
+    """The fixed point of one round near x, (d,), with the step s."""
     from scipy.optimize import root  # takes longer to import than a small fit
-
-    conversation = Conversation(clients)
-    s = converse(method.start(x, clients.m), conversation).s
 
     def residual(point: Array) -> Array:
         after: Array = converse(method.update(AverageState(point, s)), conversation).x
