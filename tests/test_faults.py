@@ -459,7 +459,7 @@ def test_a_run_without_a_client_that_refused_resumes_to_the_same_bits(tmp_path: 
     whole = fit(people(), FORMULA, script, enough(2), family="poisson")
 
     def stopped(moment: Moment) -> Fault | None:
-        if moment.number > 11:
+        if moment.number > 9:
             raise KeyboardInterrupt
         return script(moment)
 

@@ -131,7 +131,7 @@ def test_every_round_is_reported_and_the_last_gap_is_proved_in_the_files_units(
     frames = {name: frame.assign(score=1e3 * frame.score) for name, frame in people().items()}
     model = fs.fit(frames, "score ~ age", progress=seen.append, method="quasi-newton")
     *moves, last = seen
-    first = list(model.trace.kind).index("round") + 1  # after the set-up
+    first = list(model.run.of_rounds.kind).index("round") + 1  # after the set-up
     assert [each.round for each in moves] == list(range(first, first + len(moves)))
     assert all(each.proved for each in moves)
     trace = model.run.of_rounds

@@ -120,7 +120,7 @@ def test_shares_that_are_whole_at_one_client_are_shares() -> None:
     part = whole.assign(share=rng.binomial(n.astype(int), 0.4) / n)
     model = fs.fit({"a": whole, "b": part}, "share ~ x", family="logistic", weights="n")
     pooled = fs.fit(pd.concat([whole, part]), "share ~ x", family="logistic", weights="n")
-    np.testing.assert_allclose(model.coef, pooled.coef, rtol=1e-8)
+    np.testing.assert_allclose(model.params, pooled.params, rtol=1e-8)
     assert model.plan.classes == ()
 
 
@@ -190,10 +190,10 @@ def test_a_derived_column_needs_no_weights_and_no_covariate() -> None:
     frames = weighed()
     frames["hospital1"] = frames["hospital1"].drop(columns="w")
     first = fs.fit({"a": frames["hospital0"]}, "visits ~ 1", weights="w", family="poisson")
-    column = DerivedColumn(plan_of(first), tuple(first.coef.tolist()))
+    column = DerivedColumn(plan_of(first), tuple(first.params.tolist()))
     values = column.values(sources(frames)[1], "here")
     assert len(values) == len(frames["hospital1"])
-    np.testing.assert_allclose(values, np.exp(first.coef[0]), rtol=1e-12)
+    np.testing.assert_allclose(values, np.exp(first.params.iloc[0]), rtol=1e-12)
 
 
 @pytest.mark.parametrize("change", [{"family": "cauchy"}, {"levels": {"hours": ["1"]}}])

@@ -15,7 +15,8 @@ POISSON = Family(
     loss=lambda classes, symmetric, delta: Poisson(),
     log_likelihood=lambda b, eta, w, phi: -w * (Poisson().value(eta, b) + gammaln(b + 1)),
     variance=np.positive,
-    pearson=lambda b, mu: np.square(b - mu) / mu,
+    # both are 0 at the limit of separated counts, which then fit exactly
+    pearson=lambda b, mu: np.square(b - mu) / np.where(b == mu, 1.0, mu),
     target="a count of at least zero",
     invalid=lambda b: b < 0,
     counts=True,

@@ -234,7 +234,8 @@ class Model:
     def warnings(self) -> Sequence[str]:
         """What could disclose single rows, what was left out, and what to look at."""
         ratio = self.overdispersion
-        if ratio is None or ratio <= OVERDISPERSED:
+        # elsewhere than at the estimate X² says nothing of the model
+        if ratio is None or ratio <= OVERDISPERSED or not self.converged:
             return self.run.warnings
         return [
             *self.run.warnings,
