@@ -144,3 +144,25 @@ def test_a_fit_by_its_own_dialogue_is_that_of_fit() -> None:
     model = fs.fit(rows(), "count ~ u + k", family="poisson", group="site")
     np.testing.assert_array_equal(made.inference.coef, model.params)
     assert len(driver.trace) == model.rounds
+
+
+def test_a_last_round_that_is_foreseen_too_early_is_not_the_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    usual = fs.fit(rows(), "count ~ u + k", family="poisson", group="site")
+    monkeypatch.setattr("fedsplit.regression.server.minimise.SURE", 1e12)
+    early = fs.fit(rows(), "count ~ u + k", family="poisson", group="site")
+    assert early.converged
+    assert early.certificate.standard_errors is not None
+    assert early.certificate.standard_errors <= early.settings.tol
+    np.testing.assert_allclose(early.coef, usual.coef, rtol=1e-9)
+    assert early.log_likelihood == pytest.approx(usual.log_likelihood, rel=1e-12)
+    assert early.questions > usual.questions  # what was asked too early was asked in vain
+
+
+@pytest.mark.parametrize("rounds", range(10, 18))
+def test_rounds_leave_room_for_the_proof(rounds: int) -> None:
+    options: dict[str, Any] = {"family": "poisson", "group": "site", "method": "giant"}
+    model = fs.fit(rows(), "count ~ u + k", rounds=rounds, tol=1e-15, **options)
+    assert model.rounds <= rounds
+    assert model.proofs

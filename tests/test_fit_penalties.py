@@ -13,6 +13,7 @@ from sklearn.linear_model import ElasticNet, Lasso, LinearRegression, LogisticRe
 
 import fedsplit as fs
 from fedsplit.arrays import Array
+from hospitals import people
 from real import breast_cancer, diabetes, split, wine
 
 TEN = ["age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6"]
@@ -170,3 +171,11 @@ def test_huber_is_the_minimiser_of_the_same_function_by_scipy(delta: float) -> N
         x = x - np.linalg.solve(H, cost(x)[1])
     assert np.max(np.abs(cost(x)[1])) < 1e-10
     np.testing.assert_allclose(model.params[["Intercept", *TEN]], x, rtol=1e-7)
+
+
+def test_the_shares_of_clients_in_the_information_leave_that_of_the_ridge() -> None:
+    frames = people()
+    plain = fs.fit(frames, "score ~ age + hours").clients.leverage.sum()
+    ridged = fs.fit(frames, "score ~ age + hours", ridge=200.0).clients.leverage.sum()
+    assert plain == pytest.approx(1.0)
+    assert 0.3 < ridged < 0.95

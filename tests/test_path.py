@@ -246,6 +246,29 @@ def test_cross_validation_is_a_loop_over_held_out_clients(folds: str | int) -> N
     assert path.best_1se == path.lambdas[mean <= mean[least] + se[least]].max()
 
 
+def test_held_out_deviances_of_grouped_trials_are_those_above_the_saturated_model() -> None:
+    rng = np.random.default_rng(2)
+    frames = {}
+    for name in "abc":
+        u = rng.normal(size=30)
+        won = rng.binomial(5, 1.0 / (1.0 + np.exp(-0.4 - 0.8 * u)))
+        frames[name] = pd.DataFrame({"u": u, "won": won, "lost": 5 - won})
+    path = fs.path(
+        frames, "cbind(won, lost) ~ u", lambdas=[2.0], family="logistic", folds="clients"
+    )
+    deviance = []
+    for name, held in frames.items():
+        training = {other: frame for other, frame in frames.items() if other != name}
+        model = fs.fit(
+            training, "cbind(won, lost) ~ u", family="logistic", l1=2.0, standardize=True
+        )
+        p = model.predict(held)
+        both = xlogy(held.won, held.won / 5 / p) + xlogy(held.lost, held.lost / 5 / (1 - p))
+        deviance.append(2.0 * both.sum() / 150)
+    assert path.cv is not None
+    np.testing.assert_allclose(path.cv["mean"], np.mean(deviance), rtol=1e-7)
+
+
 def test_the_summary_has_a_line_for_every_lambda_and_marks_the_best() -> None:
     path = fs.path(small(), RAND, family="poisson", n_lambdas=5, folds=2)
     text = str(path.summary())

@@ -137,6 +137,8 @@ def test_predictions_are_the_limits_of_predictions() -> None:
     rest = frame[frame.level != "a"]
     small = fs.fit(rest, "none ~ x + u + level", family="poisson", group="site")
     predicted = model.predict(frame)
+    assert model.limit is not None
+    assert np.abs(model.limit).max() < 20.0  # how far out the limit was computed does not show
     assert (predicted[frame.level == "a"] == 0.0).all()
     np.testing.assert_allclose(predicted[frame.level != "a"], small.predict(rest), rtol=1e-9)
     ties = fit("ties ~ half + u", "logistic").predict(frame)
@@ -364,3 +366,24 @@ def test_a_search_for_a_recession_in_vain_is_not_soon_repeated() -> None:
     assert model.converged
     assert model.params.to_numpy()[1] == pytest.approx(53.066233, abs=1e-6)
     assert model.exchanges <= 45
+
+
+def test_a_direction_along_which_some_row_loses_is_none_of_recession(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # the search is made to suspect the first column whenever it looks
+    def suspects(self: Any, x: Any, first: Any, tries: int) -> Any:
+        yield from ()
+        return np.eye(len(x))[1], 0
+
+    def always(self: Any, state: Any, number: int, allowed: int) -> Any:
+        self._first = state.x
+        yield from self.search(state.x, allowed)
+
+    search = "fedsplit.regression.server.separation.SeparationSearch."
+    plain = fit("event ~ x + u + level", "logistic")
+    monkeypatch.setattr(search + "_recession", suspects)
+    monkeypatch.setattr(search + "look", always)
+    model = fit("event ~ x + u + level", "logistic")
+    assert model.not_estimable == {}
+    np.testing.assert_allclose(model.params, plain.params, rtol=1e-9)

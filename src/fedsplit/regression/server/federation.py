@@ -26,7 +26,7 @@ from fedsplit.loop.conversation import Conversation
 from fedsplit.loop.result import Diverged
 from fedsplit.loop.trace import Row, Trace
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
-from fedsplit.regression.client.design import Design, Moments, Recession
+from fedsplit.regression.client.design import Design, Moments
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.questions.coding import Coding, Frame, key_of
 from fedsplit.regression.client.questions.fit_question import FitQuestion
@@ -56,8 +56,6 @@ class CodedRows:
         How their rows become numbers.
     strict : bool
         Whether clients refuse answers that could disclose single rows.
-    recessions : tuple of Recession
-        Only rows that are at rest along these directions take part.
     matrices : bool
         Whether every client sends a matrix in every round.
     directions : bool
@@ -69,7 +67,6 @@ class CodedRows:
     names: tuple[str, ...]
     plan: Plan
     strict: bool
-    recessions: tuple[Recession, ...] = ()
     matrices: bool = True
     directions: bool = True
     clusters: int = 0
@@ -367,10 +364,7 @@ def release_rows(channel: Channel) -> None:
 
 def _codings(members: Members, rows: CodedRows) -> dict[int, Coding]:
     """By cohort, the coding of its clients' rows."""
-    return {
-        at: Coding(rows.plan, rows.strict, names, rows.recessions)
-        for at, names in members.cohorts.items()
-    }
+    return {at: Coding(rows.plan, rows.strict, names) for at, names in members.cohorts.items()}
 
 
 class FitClients(RemoteClients):
