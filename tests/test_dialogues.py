@@ -155,9 +155,9 @@ def test_a_last_round_that_is_foreseen_too_early_is_not_the_last(
     assert early.converged
     assert early.certificate.standard_errors is not None
     assert early.certificate.standard_errors <= early.settings.tol
-    np.testing.assert_allclose(early.coef, usual.coef, rtol=1e-9)
-    assert early.log_likelihood == pytest.approx(usual.log_likelihood, rel=1e-12)
-    assert early.questions > usual.questions  # what was asked too early was asked in vain
+    np.testing.assert_allclose(early.params, usual.params, rtol=1e-9)
+    assert early.llf == pytest.approx(usual.llf, rel=1e-12)
+    assert early.exchanges > usual.exchanges  # what was asked too early was asked in vain
 
 
 @pytest.mark.parametrize("rounds", range(10, 18))
@@ -165,4 +165,4 @@ def test_rounds_leave_room_for_the_proof(rounds: int) -> None:
     options: dict[str, Any] = {"family": "poisson", "group": "site", "method": "giant"}
     model = fs.fit(rows(), "count ~ u + k", rounds=rounds, tol=1e-15, **options)
     assert model.rounds <= rounds
-    assert model.proofs
+    assert model.run.proofs

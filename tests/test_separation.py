@@ -137,8 +137,10 @@ def test_predictions_are_the_limits_of_predictions() -> None:
     rest = frame[frame.level != "a"]
     small = fs.fit(rest, "none ~ x + u + level", family="poisson", group="site")
     predicted = model.predict(frame)
-    assert model.limit is not None
-    assert np.abs(model.limit).max() < 20.0  # how far out the limit was computed does not show
+    assert model.estimates.limit is not None
+    assert (
+        np.abs(model.estimates.limit).max() < 20.0
+    )  # how far out the limit was computed does not show
     assert (predicted[frame.level == "a"] == 0.0).all()
     np.testing.assert_allclose(predicted[frame.level != "a"], small.predict(rest), rtol=1e-9)
     ties = fit("ties ~ half + u", "logistic").predict(frame)
