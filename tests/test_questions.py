@@ -143,6 +143,17 @@ def test_a_client_without_values_in_a_category_is_surveyed_once() -> None:
     assert "client hospital1 has no complete row and is left out" in model.warnings
 
 
+def test_a_client_whose_file_is_empty_is_refused_or_left_out(tmp_path: Path) -> None:
+    for name, frame in people().items():
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    (tmp_path / "new.csv").touch()
+    with pytest.raises(fs.InputError, match="there is no row with a value at client new"):
+        fs.fit(tmp_path, "visits ~ age", family="poisson")
+    model = fs.fit(tmp_path, "visits ~ age", family="poisson", empty_site="leave-out")
+    assert "client new has no row with a value and is left out" in model.warnings
+    assert model.n == sum(map(len, people().values()))
+
+
 def test_a_client_that_reads_a_column_otherwise_is_asked_again() -> None:
     frames = people()
     frames["hospital1"] = frames["hospital1"].assign(ill=frames["hospital1"].ill == 1)

@@ -244,6 +244,7 @@ def test_names_of_other_columns_never_leave(approved: tuple[Federation, Study]) 
     assert reply.outcome == "answer", reply.text
     told = reply.value
     assert list(told[0].profiles) == ["y", "x", "ward"]
+    assert set(told[0].names) == {"y", "x", "ward"}
 
 
 def test_what_was_prepared_for_one_study_answers_no_question_of_another(
