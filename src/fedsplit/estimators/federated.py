@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -16,21 +16,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fedsplit.arrays import Array
 from fedsplit.checks import count
 from fedsplit.data.frames import in_pandas
-from fedsplit.errors import InputError
-from fedsplit.estimators.rows import by_client, independent, shares_of
-from fedsplit.estimators.sparse import Regression, fit_sparse
-from fedsplit.loop.stopping import STANDSTILL
+from fedsplit.errors import InputError, NoMinimiser
+from fedsplit.estimators.fitting import Rows, fit_rows
+from fedsplit.estimators.rows import shares_of
 from fedsplit.penalties.coordinatewise import L1
-from fedsplit.penalties.penalty import FitPenalty, Penalty
-from fedsplit.regression.client.plan import Plan
+from fedsplit.penalties.penalty import Penalty
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import Settings
-from fedsplit.regression.result.certificate import FitCertificate
-from fedsplit.regression.server.federation import CodedRows, FitDriver, about
-from fedsplit.regression.server.glm import Measures, estimate
-from fedsplit.regression.server.pool import Pool
-from fedsplit.regression.server.problem import FitProblem, set_up
-from fedsplit.regression.server.separation import Unbounded
 
 Fit = TypeVar("Fit", bound=Callable[..., Any])
 
@@ -76,7 +68,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # untyped base
         y: Array,
         w: Array,
         groups: Any,
-        labels: Sequence[str] = (),
+        classes: int = 0,
         **penalty: Any,
     ) -> tuple[Array, Array]:
         """Fit, and set the attributes that all estimators have but the coefficients.
@@ -89,8 +81,8 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # untyped base
             Rows, which may be sparse, targets and weights.
         groups : sequence or None
             The client of each row.
-        labels : sequence of str
-            The classes of a classifier.
+        classes : int
+            Of a classifier.
         **penalty
             Options of ``Settings``.
 
@@ -104,75 +96,30 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # untyped base
             intercept=self.fit_intercept,
             tol=self.tol,
             rounds=count("max_rounds", self.max_rounds, least=10),
-            separation="refuse",
             **penalty,
         )
         if not (w > 0).any():
             raise InputError("every sample_weight is zero: there is nothing to fit")
-        if issparse(X):
-            return self._solve_sparse(settings, X, y, w, groups, len(labels))
-        names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(X.shape[1])])
-        self.clients_, designs = by_client(settings, X, y, w, groups, names, len(labels))
-        intercept = None
-        if self.fit_intercept:
-            intercept = 0
-        designs, moments, spread = independent(designs, intercept, settings.biased is not None)
-        pool = Pool(moments, intercept)
-        predictors = max(1, len(labels) - 1)
-        coef: Array = np.zeros((predictors, len(pool.names)))
-        stated = FAMILIES[family]
-        varies = pool.target_varies or not (stated.has_units or stated.dispersed)
-        if pool.names and varies:
-            plan = Plan("", family, {}, classes=tuple(labels))
-            rows = CodedRows(tuple(each.name for each in designs), plan, strict=False)
-            driver = FitDriver.here(rows, designs, moments)
-            problem = driver.run(set_up(rows, moments, settings, intercept, labels))
-            coef = self._run(driver, problem).reshape(coef.shape)
-        else:
-            self.certificate_ = FitCertificate(0.0, 0.0, "no column can explain the target")
-            self.n_iter_ = 0
-            self.converged_ = True
-            if self.fit_intercept:
-                coef[:, 0] = stated.link.eta(np.array([pool.target]))
-        every = coef @ spread.T
-        if self.fit_intercept:
-            return every[:, 0], every[:, 1:]
-        return np.zeros(predictors), every
-
-    def _solve_sparse(
-        self, settings: Settings, X: Any, y: Array, w: Array, groups: Any, classes: int
-    ) -> tuple[Array, Array]:
-        """The same for sparse rows, which stay sparse."""
         self.clients_, shares = shares_of(groups, X, w)
-        fitted = Regression(
-            settings.family,
-            csr_array(X),
-            y,
-            w,
-            shares,
-            classes,
-            settings.intercept,
-            settings.ridge or 0.0,
-            settings.delta,
-        )
-        found = fit_sparse(
-            fitted, partial(self._sparse_penalty, settings.l1), settings.tol, settings.rounds
-        )
+        rows = Rows(csr_array(X) if issparse(X) else X, y, w, shares, self.fit_intercept)
+        net = partial(self._net, settings.l1)
+        try:
+            found = fit_rows(rows, FAMILIES[family], settings, classes, net)
+        except NoMinimiser as error:
+            what, _, _ = str(error).partition(",")
+            raise InputError(
+                f"{what}: coefficients would grow without bound; {self._remedy}, or leave a column "
+                "out"
+            ) from None
         self.certificate_ = found.certificate
         self.n_iter_ = found.rounds
         self.converged_ = found.converged
         self._warn()
-        constant = int(settings.intercept)
-        intercepts: Array = np.zeros(fitted.predictors)
-        if constant:
-            intercepts = found.coef[:, 0]
-        return intercepts, found.coef[:, constant:]
+        return found.intercepts, found.coef
 
-    def _sparse_penalty(self, l1: float, penalised: Array) -> Penalty | None:
-        """What the server adds to the clients' costs of sparse rows, which have the ridge."""
-        if not l1:
-            return None
-        return L1(l1 * penalised)
+    def _net(self, l1: float, first: Array, second: Array) -> Penalty | None:
+        """What the server adds to the clients' costs, which have the ridge; see ``fit_rows``."""
+        return L1(l1 * first) if l1 else None
 
     def _warn(self) -> None:
         """Warn if the rounds ended before the tolerance was reached."""
@@ -188,32 +135,6 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # untyped base
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
-
-    def _run(self, driver: FitDriver, problem: FitProblem) -> Array:
-        """The coefficients after the rounds, in the units of X."""
-        settings = problem.settings
-        measures = Measures(problem)
-        penalty = self._server_penalty(problem)
-        try:
-            found = driver.run(estimate(problem, penalty, problem.start({}), measures))
-        except Unbounded as error:
-            what, _, _ = str(error).partition(";")
-            raise InputError(f"{what}; {self._remedy}, or leave a column out") from None
-        point = driver.run(about(problem, measures.of_proof(found.proof)))
-        self.certificate_ = FitCertificate(*point.bounds)
-        self.n_iter_ = found.rounds
-        smallest = STANDSTILL
-        if self.certificate_.standard_errors is None and settings.biased is not None:
-            # Fewer rows than columns leave nothing to prove by curvature: a penalised fit has
-            # converged when it no longer moves.
-            smallest = max(STANDSTILL, settings.tol)
-        self.converged_ = found.converged or found.still <= smallest
-        self._warn()
-        return problem.coordinates.coefficients(found.x)
-
-    def _server_penalty(self, problem: FitProblem) -> FitPenalty | None:
-        """What the server adds to the clients' costs, which have the ridge."""
-        return problem.penalty(problem.settings.l1)
 
     def _predictor(self, X: object) -> Array:
         """The linear predictor, (n,) or (n, K)."""

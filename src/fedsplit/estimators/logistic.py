@@ -19,8 +19,7 @@ from fedsplit.estimators.federated import Federated, by_name
 from fedsplit.estimators.least_squares import check_ratio
 from fedsplit.losses.multinomial import all_classes
 from fedsplit.penalties.class_elastic_net import ClassElasticNet
-from fedsplit.penalties.penalty import FitPenalty, Penalty
-from fedsplit.regression.server.problem import FitProblem
+from fedsplit.penalties.penalty import Penalty
 
 _SHARES = {"l1": 1.0, "l2": 0.0}
 """The share of ‖β‖₁ in the penalties that have no l1_ratio."""
@@ -111,9 +110,8 @@ class FedLogisticRegression(ClassifierMixin, Federated):  # type: ignore[misc]  
         if l1 and K > 2:
             ridge = 0.0  # it is part of the ClassElasticNet
         family = "logistic" if K == 2 else "multinomial"
-        labels = [str(label) for label in self.classes_]
         self.intercept_, self.coef_ = self._solve(
-            family, X, codes.astype(np.float64), w, groups, labels, l1=l1, ridge=ridge
+            family, X, codes.astype(np.float64), w, groups, K, l1=l1, ridge=ridge
         )
         if K > 2:
             self._treat_classes_alike()
@@ -188,21 +186,12 @@ class FedLogisticRegression(ClassifierMixin, Federated):  # type: ignore[misc]  
             )
         return np.array([number(f"class_weight[{c!r}]", given.get(c, 1.0)) for c in classes])
 
-    def _server_penalty(self, problem: FitProblem) -> FitPenalty | None:
-        l1, ridge = self._strengths()
-        blocks = len(problem.coordinates.blocks)
-        if not l1 or blocks == 1:
-            return super()._server_penalty(problem)
-        p = problem.d // blocks
-        weights = (l1 * problem.penalised(1)[:p], ridge * problem.penalised(2)[:p])
-        return ClassElasticNet(*weights, len(self.classes_))
-
-    def _sparse_penalty(self, l1: float, penalised: Array) -> Penalty | None:
+    def _net(self, l1: float, first: Array, second: Array) -> Penalty | None:
         K = len(self.classes_)
-        _, ridge = self._strengths()
         if not l1 or K == 2:
-            return super()._sparse_penalty(l1, penalised)
-        return ClassElasticNet(l1 * penalised, ridge * penalised, K)
+            return super()._net(l1, first, second)
+        _, ridge = self._strengths()
+        return ClassElasticNet(l1 * first, ridge * second, K)
 
     def _treat_classes_alike(self) -> None:
         """Coefficients of all K > 2 classes, from those relative to the first."""

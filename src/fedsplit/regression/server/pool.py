@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.linalg import solve_triangular
 from scipy.special import logsumexp
 
 from fedsplit.arrays import Array, Mask
@@ -14,9 +13,6 @@ from fedsplit.regression.client.design import Moments, Scaling
 
 ALIKE = 1e-13
 """A column whose deviation is a smaller share of its mean is constant, but for rounding."""
-
-DEPENDENT = 1e-11
-"""A column is a combination of others if they leave no more than this share of its variance."""
 
 
 class Pool:
@@ -149,56 +145,3 @@ class Pool:
         mean = (self.mean - scaling.centre) / scaling.scale
         target = (self.net_target - scaling.origin) / scaling.unit
         return self.cross / (scaling.scale * scaling.unit) + self.weight * target * mean
-
-    def dependent(self) -> dict[int, Array]:
-        """The columns that those before them determine, apart from a constant.
-
-        Returns
-        -------
-        dict of int to (p,) array
-            By column, the weights of the others in it; all zero if it is the same in every row,
-            beside an intercept, or zero.
-        """
-        p = len(self.names)
-        products = self._products
-        sizes = np.sqrt(np.diag(products))
-        found: dict[int, Array] = {i: np.zeros(p) for i in np.flatnonzero(self.empty).tolist()}
-        if self._regular([i for i in range(p) if i != self.intercept and i not in found]):
-            return found
-        kept: list[int] = []
-        # The correlations of the columns kept are LLᵀ. The squared length of a new row of L is the
-        # share of its variance that they explain.
-        L = np.zeros((p, p))
-        for i in range(p):
-            if i == self.intercept or i in found:
-                continue
-            k = len(kept)
-            row = products[i, kept] / (sizes[i] * sizes[kept])
-            if k:
-                row = solve_triangular(L[:k, :k], row, lower=True)
-            left = 1.0 - float(row @ row)
-            if left > DEPENDENT:
-                L[k, : k + 1] = [*row, np.sqrt(left)]
-                kept.append(i)
-            else:
-                found[i] = np.zeros(p)
-                found[i][kept] = sizes[i] / sizes[kept] * solve_triangular(L[:k, :k].T, row)
-        return found
-
-    def _regular(self, columns: list[int]) -> bool:
-        """Whether each of these columns has more to say than those before it."""
-        products = self._products[np.ix_(columns, columns)]
-        sizes = np.sqrt(np.diag(products))
-        try:
-            L = np.linalg.cholesky(products / np.outer(sizes, sizes))
-        except np.linalg.LinAlgError:
-            return False
-        # far from the limit: near it the pivots of different factorisations may differ
-        return bool((np.square(np.diag(L)) > 1e3 * DEPENDENT).all())
-
-    @property
-    def _products(self) -> Array:
-        """Σ w a aᵀ, (p, p), of columns that are centred if there is an intercept."""
-        if self.intercept is None:
-            return self.scatter + self.weight * np.outer(self.mean, self.mean)
-        return self.scatter
