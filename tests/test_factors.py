@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fedsplit as fs
-from fedsplit.arrays import Array, Factors, matvec, norms
+from fedsplit.arrays import Array, Factors, extreme_eigenvalues, matvec, norms
 from fedsplit.clients.questions import Prox
 from fedsplit.losses.designs import DenseDesign
 from fedsplit.losses.systems import Latest, Woodbury, conjugate_gradients
@@ -91,6 +91,19 @@ def test_the_stated_error_of_a_solution_covers_rounding_and_not_much_more() -> N
         # g itself is rounded, which the same bound covers
         assert np.linalg.norm(factors.solve(g[None])[0] - exact) <= 2 * bound
         assert bound <= 1e-9 * np.linalg.cond(M[0]) ** 2
+
+
+def test_eigenvalues_at_the_level_of_rounding_are_zero() -> None:
+    B = np.random.default_rng(0).standard_normal((20, 4, 9))
+    low, high = extreme_eigenvalues(np.swapaxes(B, 1, 2) @ B)
+    np.testing.assert_array_equal(low, 0.0)
+    np.testing.assert_allclose(high, np.linalg.norm(B, 2, axis=(1, 2)) ** 2)
+    assert [each.tolist() for each in extreme_eigenvalues(-1e-20 * np.eye(2)[None])] == [[0.0]] * 2
+
+
+def test_the_freedom_of_a_matrix_is_its_rank_where_the_shift_is_small() -> None:
+    B = np.random.default_rng(0).standard_normal((2, 3, 7))
+    np.testing.assert_allclose(Factors(np.swapaxes(B, 1, 2) @ B, 1e-6).freedom, 3.0, atol=1e-3)
 
 
 def test_fewer_rows_than_columns_give_the_inverse_of_the_whole_matrix() -> None:

@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 
 import fedsplit as fs
 from fedsplit.clients.questions import Gradient, Value
-from problems import LOSSES, loss, problem
+from problems import LOSSES, loss
 
 A = np.arange(1.0, 9.0).reshape(4, 2)
 B = np.array([1.0, 0.0, 1.0, 1.0])
@@ -170,13 +170,27 @@ def test_the_callers_arrays_are_not_changed() -> None:
     np.testing.assert_array_equal(response, B)
 
 
-@pytest.mark.parametrize("name", ["logistic", "poisson", "gamma", "multinomial"])
-def test_the_pooled_solution_is_exact_to_rounding(name: str) -> None:
-    p = problem(name, [40, 60], 3, ridge=0.1)
+def test_ensembles_are_drawn_from_what_they_say() -> None:
+    wide = fs.ensembles.logistic(2, 5, 3, scale=4.0, seed=1).x_true
+    np.testing.assert_allclose(wide, 2.0 * fs.ensembles.logistic(2, 5, 3, seed=1).x_true)
+    columns = fs.ensembles.badly_scaled(1, 6, 50, decades=4.0).rows[0][0]
+    plain = fs.ensembles.isotropic(1, 6, 50).rows[0][0]
+    units = columns / plain  # the same numbers in other units
+    np.testing.assert_allclose(units, np.tile(units[0], (50, 1)))
+    assert (np.abs(np.log10(units[0])) <= 2.0).all()
+    assert np.ptp(np.log10(units[0])) > 1.0
+    # uniform over the orthogonal matrices only if R of Gaussian = QR has a positive diagonal
+    Q = fs.ensembles.haar(7, 4, np.random.default_rng(0))
+    R = Q.T @ np.random.default_rng(0).standard_normal((7, 4))
+    assert (np.diag(R) > 0).all()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_pooled_solution_is_exact_to_rounding(seed: int) -> None:
+    p = fs.ensembles.logistic(3, 4, 9, seed=seed).with_ridge(0.5)
     x = p.solution()
-    g, H = p.gradient(x), p.clients.pooled_information(x)
-    # what is left to gain, beside a value that is known to 16 digits
-    assert g @ np.linalg.solve(H, g) <= 1e-24 * abs(p.objective(x))
+    step = np.linalg.solve(p.clients.pooled_information(x), p.gradient(x))
+    assert np.linalg.norm(step) <= 1e-14 * np.linalg.norm(x)
 
 
 def test_separable_classes_have_no_minimiser_without_a_ridge() -> None:

@@ -15,7 +15,7 @@ from fedsplit.clients.questions import Curvature, Gradient, Information, Prox, V
 from fedsplit.local import SOLVERS
 from fedsplit.local.line_search import Merit, backtrack
 from fedsplit.local.newton import LocalNewton
-from fedsplit.local.solver import ProxSolver
+from fedsplit.local.solver import ProxSolver, bounded
 from fedsplit.losses.costs import Costs, Work
 from fedsplit.losses.designs import extremes
 from open.stochastic import StochasticProx
@@ -505,6 +505,34 @@ def test_a_gradient_step_is_halved_until_it_gains_half_of_what_its_slope_promise
     once = fs.GradientProx(1, step="backtracking")
     u = p.clients.ask(Prox(np.zeros(1), 1.0, np.ones(1), once)).rows
     np.testing.assert_allclose(u, 1.0 - 0.5 * 1.5)
+
+
+def test_with_steps_of_coordinates_a_gradient_step_is_as_short_as_the_largest_needs() -> None:
+    [(_, costs)] = fs.Problem(fs.LeastSquares(), [(np.eye(2), np.ones(2))]).clients._blocks
+    S, v = np.array([0.1, 4.0]), np.array([2.0, -1.0])
+    u = fs.GradientProx(1).solve(costs, v[None], S, np.zeros(2)).u
+    np.testing.assert_allclose(u[0], (S * 1.0 + v) / (1.0 + 4.0))
+
+
+def test_in_one_block_clients_with_a_known_curvature_take_its_step_and_others_search() -> None:
+    """L_1 is stated, L_0 is not; both curvatures are 3."""
+    three = fs.CustomLoss(
+        lambda x, _: 1.5 * float(x @ x),
+        lambda x, _: 3.0 * x,
+        d=1,
+        curvature=lambda L: (0.0, L),
+    )
+    p = fs.Problem(three, [np.inf, 4.0])
+    u = p.clients.ask(Prox(np.zeros(1), 1.0, np.ones(1), fs.GradientProx(1))).rows
+    # ∇h = 4 at 1: a search halves 1 to ¼, the known step is 1/(1 + 4)
+    np.testing.assert_allclose(u, [[0.0], [1.0 - 4.0 / 5.0]], atol=1e-15)
+
+
+def test_the_stated_error_allows_for_the_least_step_of_a_coordinate() -> None:
+    [(_, costs)] = fs.Problem(fs.LeastSquares(), [(np.eye(2), np.zeros(2))]).clients._blocks
+    S, v, u = np.array([0.5, 8.0]), np.array([3.0, 0.0]), np.array([[1.0, 0.0]])
+    error = np.linalg.norm(u - v / (1.0 + S))
+    assert bounded(v[None], S, costs.at(u)).error >= error
 
 
 def test_a_search_uphill_moves_nobody() -> None:

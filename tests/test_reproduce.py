@@ -25,6 +25,7 @@ from fedsplit.paper.curves import floor, linear_fit, rounds_to
 from fedsplit.paper.experiment import Experiment, Measurements, load
 from fedsplit.paper.experiments import EXPERIMENTS
 from fedsplit.paper.reproduction import reproduce
+from fedsplit.paper.runs import SolvedProblem, portion
 
 pytestmark = pytest.mark.xdist_group("paper")  # the experiments run once
 
@@ -141,12 +142,47 @@ def test_a_comparison_says_how_each_run_ended() -> None:
     assert [(each.label, each.outcome) for each in compare(p, methods, 200)] == [
         (label, label) for label, _ in methods
     ]
+    # on its way: with too few rounds, and with steps so short that x seems to stand still
+    [short] = compare(p, methods[:1], 8)
+    assert short.gaps[-1] < 1e-3
+    assert short.outcome == "falling"
+    [crawling] = compare(p, [("fedgd", fs.FedGD(5e-5 * s))], 1600)
+    assert crawling.outcome == "falling"
     # f(x) = ½(x - 1)² with the step 2: x goes from 0 to 2 and back, and the gap stays the same
     swinging = fs.Problem(fs.LeastSquares(), [(np.eye(1), np.ones(1))])
     [swung] = compare(swinging, [("fedgd", fs.FedGD(2.0))], 20)
     assert swung.outcome == "falling"
     assert swung.rounds_to(0.5) == 0
     assert swung.rounds_to(0.1) is None
+
+
+def test_runs_on_a_solved_problem_end_at_a_gap_and_report_their_share() -> None:
+    solved = SolvedProblem(fs.ensembles.spiked(3, 5, 12, kappa=100.0))
+    shares: list[float] = []
+    watch = portion(lambda share, gap: shares.append(share), 0.5, 0.25)
+    methods: dict[str, Method[Any]] = {"slow": fs.FedGD(0.01), "fast": fs.FedSplit(0.1)}
+    curves = solved.curves(methods, 400, watch, until=1e-3)
+    for name, table in curves.items():
+        *before, last = table["gap"]
+        assert last <= 1e-3 < min(before), name
+        np.testing.assert_array_equal(table["round"], np.arange(len(table["gap"])))
+    first = len(curves["slow"]["gap"]) - 1
+    np.testing.assert_allclose(shares[:first], 0.5 + 0.125 * np.arange(1, first + 1) / 400)
+    np.testing.assert_allclose(shares[first], 0.625 + 0.125 / 400)
+
+
+def test_the_contraction_of_a_run_is_that_of_its_slowest_round() -> None:
+    solved = SolvedProblem(fs.ensembles.spiked(3, 5, 12, kappa=100.0))
+    target = fs.theory.fedsplit_fixed_point(solved.clients, solved.x, 0.02)
+    distances = [np.linalg.norm(target)]
+
+    def look(row: object, state: Any) -> None:
+        distances.append(np.linalg.norm(state.z - target))
+
+    fs.solve(solved.problem, fs.FedSplit(0.02), rounds=4, tol=0, callbacks=[look])
+    factors = np.divide(distances[1:], distances[:-1])
+    assert solved.contraction(0.02, 4) == pytest.approx(factors.max())
+    assert factors.min() < 0.99 * factors.max()
 
 
 def test_curves_of_gaps_by_hand() -> None:

@@ -498,6 +498,14 @@ def test_the_plan_of_theorem_2_by_hand() -> None:
     assert plan.rounds == np.ceil(3 / 4 * np.log((3 + 1 + 2) * 24.5 / (2 * 2)))
 
 
+def test_with_one_local_step_the_defect_of_fedgd_is_the_gradient() -> None:
+    p = problem("logistic", [20, 30], 3, ridge=0.5)
+    x = np.array([0.3, -1.0, 0.2])
+    defect = theory.fedgd_defect(p.clients, x, 0.01, 1)
+    assert defect == pytest.approx(theory.optimality_defect(p.clients, x))
+    assert defect == pytest.approx(np.linalg.norm(p.gradient(x)))
+
+
 def test_the_defect_of_fedsplit_is_the_length_of_its_step() -> None:
     p = problem("logistic", [20, 30], 3, ridge=0.5)
     z = np.random.default_rng(0).standard_normal((2, 3))

@@ -224,7 +224,7 @@ class Problem:
                 before = F
                 x, F = self._line_search(x, F, g / size if flat else step, grow=flat)
                 idle = idle + 1 if before - F <= 1e-12 * abs(before) else 0
-                if idle == 3:  # F is flat to rounding, and Newton's last steps double the digits
+                if idle == 2:  # the first of them may have half of the digits, the next has all
                     return x
         raise NoMinimiser(NO_MINIMISER)
 

@@ -72,7 +72,7 @@ class Simplex:
         shifts = (np.cumsum(falling) - self.total) / np.arange(1, v.size + 1)
         shift = shifts[np.flatnonzero(falling > shifts)[-1]]
         projected: Array = np.maximum(v - shift, 0.0)
-        return projected * (self.total / np.sum(projected))  # what rounding took, where v is large
+        return projected
 
     def dual_gap(self, x: Array, gradient: Array, level: float) -> float:
         return float(gradient @ x - self.total * np.min(gradient))
