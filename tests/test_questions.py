@@ -151,7 +151,7 @@ def test_a_client_whose_file_is_empty_is_refused_or_left_out(tmp_path: Path) -> 
         fs.fit(tmp_path, "visits ~ age", family="poisson")
     model = fs.fit(tmp_path, "visits ~ age", family="poisson", empty_site="leave-out")
     assert "client new has no row with a value and is left out" in model.warnings
-    assert model.n == sum(map(len, people().values()))
+    assert model.nobs == sum(map(len, people().values()))
 
 
 def test_a_client_that_reads_a_column_otherwise_is_asked_again() -> None:
