@@ -27,7 +27,7 @@ from problems import problem
 
 Run = Callable[[Path | None, fs.Checkpoint | None], Array]
 
-HANDSHAKE = {"survey", "code", "fingerprint"}
+HANDSHAKE = {"survey", "design_moments", "sums", "fingerprint"}
 
 PAUSE = 0.001
 """Seconds that an answer takes."""

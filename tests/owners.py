@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedsplit.clients.question import Question
+from fedsplit.regression.client.coding import Coding
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.questions.coding import Coding
 from fedsplit.regression.client.questions.survey import Survey
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions

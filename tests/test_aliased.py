@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import faulty
 import fedsplit as fs
 from fedsplit.commands.app import app
-from fedsplit.regression.client.questions.moments import Products
+from fedsplit.regression.client.statistics.moments import CombinedProducts
 from hospitals import people
 
 
@@ -211,13 +211,14 @@ def test_moments_are_asked_for_again_only_where_they_are_poor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[int] = []
-    original = Products.answer
+    original = CombinedProducts.sums
 
-    def answer(question: Products, *arguments: Any) -> Any:
-        asked.append(1)
-        return original(question, *arguments)
+    def sums(statistic: CombinedProducts, rows: Any) -> Any:
+        if rows.design.name == "0":
+            asked.append(1)
+        return original(statistic, rows)
 
-    monkeypatch.setattr(Products, "answer", answer)
+    monkeypatch.setattr(CombinedProducts, "sums", sums)
     fit("y ~ x + u + year + I(year**2) + a * b")  # the empty cell is a column of zeros
     assert not asked
     fit("y ~ x + near")

@@ -39,12 +39,12 @@ from fedsplit.losses.costs import parabola
 from fedsplit.regression.client import dataset_cohort
 from fedsplit.regression.client.design import Scaling
 from fedsplit.regression.client.guards.rules import WARN, Rules
-from fedsplit.regression.client.questions.fitted import Fitted
-from fedsplit.regression.client.questions.moments import Code
-from fedsplit.regression.client.questions.survey import Measure
+from fedsplit.regression.client.questions.sum_question import SumQuestion
+from fedsplit.regression.client.statistics.fit import LogLikelihood
 from fedsplit.sites.events import Event
 from fedsplit.sites.options import SiteOptions
 from fedsplit.sites.service import Site
+from sum_questions import argument_in, ask_arguments, ask_calibration, ask_moments, calibration_in
 
 ATTACKS: Sequence[Attack] = [*columns.ATTACKS, *points.ATTACKS, *cells.ATTACKS, *bits.ATTACKS]
 
@@ -161,14 +161,15 @@ def test_forty_conditions_at_once_are_refused_by_a_limit_on_leverages(
 def test_an_honest_calibration_and_the_same_histogram_again_are_told(tmp_path: Path) -> None:
     server = Server(tmp_path, STRICT, 1)
     coding = server.coding("ill ~ age", "logistic")
-    server.ask(Code(coding))
+    server.ask(ask_moments(coding))
     key = server.settle(coding, 2)
+    question = ask_calibration(np.array([-0.5, 0.01]))
     for _ in range(6):
-        assert server.ask(Fitted(np.array([-0.5, 0.01]), 1.0), key).calibration.rows.sum() > 100
+        assert calibration_in(server.ask(question, key)).rows.sum() > 100
     coding = server.coding("income ~ ns(age, 4)")
     for _ in range(10):
-        told = server.ask(Measure(coding, {"ns(age, 4)": Histogram(20.0, 5.0, 12)}))
-        assert told.parts["ns(age, 4)"].sum() > 100
+        told = server.ask(ask_arguments(coding, {"ns(age, 4)": Histogram(20.0, 5.0, 12)}))
+        assert argument_in(told, "ns(age, 4)").sum() > 100
 
 
 def test_whether_two_columns_have_the_same_histogram_does_not_depend_on_their_values(
@@ -179,7 +180,7 @@ def test_whether_two_columns_have_the_same_histogram_does_not_depend_on_their_va
     def answers(argument: str) -> bool:
         text = Formula(f"income ~ ns({argument}, 4)").pooled[0].text
         coding = server.coding(f"income ~ ns({argument}, 4)")
-        return server.answers(Measure(coding, {text: Histogram(20.0, 12.0, 5)}))
+        return server.answers(ask_arguments(coding, {text: Histogram(20.0, 12.0, 5)}))
 
     assert answers("age")
     assert answers("age")
@@ -194,7 +195,7 @@ def test_whether_two_columns_have_the_same_histogram_does_not_depend_on_their_va
 def test_how_far_an_origin_may_be_follows_from_the_moments(tmp_path: Path) -> None:
     server = Server(tmp_path, STRICT, 1)
     coding = server.coding("income ~ age")
-    moments = server.ask(Code(coding)).moments
+    moments = server.moments(coding)
 
     def refused(origin: float) -> bool:
         try:
@@ -215,10 +216,10 @@ def test_a_dispersion_beyond_all_measure_is_refused_whatever_the_rows(
     server = Server(tmp_path, STRICT, 1)
     types = {name: TYPES[name] for name in ("visits", "bmi", "age")}
     coding = server.coding("visits ~ bmi", weights="age", types=types)
-    server.ask(Code(coding))
+    server.ask(ask_moments(coding))
     key = server.settle(coding, 2)
     with pytest.raises(Refused, match="neither 0 nor between"):
-        server.ask(Fitted(np.zeros(2), dispersion), key)
+        server.ask(SumQuestion({"": LogLikelihood(np.zeros(2), dispersion)}), key)
     assert not server.site.refusals.found()
 
 
@@ -229,7 +230,7 @@ def test_rows_beyond_boundary_knots_are_shown_to_the_owner_alone(tmp_path: Path)
     path = str(server.path)
     server.site = Site(NAME, path, folder=server.folder, options=options, watch=seen.append)
     formula = "income ~ bs(age, degree=1, Boundary.knots=c(0, 60))"
-    assert not server.ask(Code(server.coding(formula))).warnings
+    assert not server.ask(ask_moments(server.coding(formula))).warnings
     assert any("beyond the boundary knots" in each.text for each in seen)
 
 
@@ -247,7 +248,7 @@ def test_what_is_disclosed_is_on_disk_where_rows_have_numbers_that_last(
 ) -> None:
     server = Server(tmp_path, rules, 1)
     coding = replace(server.coding("visits ~ age", "poisson"), strict=True)
-    server.ask(Code(coding))
+    server.ask(ask_moments(coding))
     key = server.settle(coding, 2)
     for _ in range(3):
         server.ask(Gradient(np.array([0.5, 0.01])), key)
@@ -276,7 +277,7 @@ def test_a_question_that_states_nothing_is_refused_under_rules(
 ) -> None:
     server = Server(tmp_path, STRICT, 1)
     coding = server.coding("visits ~ age", "poisson")
-    server.ask(Code(coding))
+    server.ask(ask_moments(coding))
     key = server.settle(coding, 2)
     monkeypatch.setattr(dataset_cohort, "points_of", lambda question, parts: None)
     with pytest.raises(Refused, match="gradient does not state what it discloses"):
@@ -296,7 +297,7 @@ def test_units_and_origins_that_no_honest_fit_has_are_refused(
 ) -> None:
     server = Server(tmp_path, STRICT, 1)
     coding = server.coding(formula, family)
-    server.ask(Code(coding))
+    server.ask(ask_moments(coding))
     with pytest.raises(Refused, match=why):
         server.settle(coding, 2, scaling=scaling)
 
@@ -307,7 +308,7 @@ def test_values_on_the_way_follow_from_both_ends_under_rules(tmp_path: Path) -> 
         (tmp_path / name).mkdir()
         server = Server(tmp_path / name, rules, 1)
         coding = server.coding("visits ~ age", "poisson")
-        server.ask(Code(coding))
+        server.ask(ask_moments(coding))
         key = server.settle(coding, 2)
         question = LocalModel(np.array([-1.0, 0.05]), None, None, 0.0, np.zeros(2))
         told[name] = server.ask(question, key).parts

@@ -16,9 +16,8 @@ import pytest
 from attacks.server import Server
 from fedsplit.clients.question import Answer
 from fedsplit.commands.app import run
-from fedsplit.regression.client import dataset_cohort
 from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.regression.client.questions.fitted import Fitted
+from fedsplit.regression.client.statistics import fit
 from fedsplit.remote.channel import Reply
 from fedsplit.remote.history import History
 from fedsplit.remote.messages import read_reply, write_reply
@@ -28,6 +27,7 @@ from fedsplit.sites.log.exchange_log import NOT_LOGGED
 from fedsplit.sites.log.replay import distance
 from fedsplit.sites.studies.study import Study
 from owners import NAMES, Federation, survey, with_tables
+from sum_questions import ask_calibration, calibration_in
 from test_service import table
 
 Entry = dict[str, object]
@@ -228,12 +228,12 @@ def test_answers_under_rules_are_computed_again_from_the_snapshot_that_gave_them
 def test_what_was_withheld_after_other_rules_is_no_fault_of_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(dataset_cohort, "MOST_CALIBRATIONS", 1)
+    monkeypatch.setattr(fit, "MOST_CALIBRATIONS", 1)
     server = Server(tmp_path, Rules.strict(), 1)
     told = []
     for slope in (0.01, 0.02):
         key = server.settle(server.coding("ill ~ age", "logistic"), 2)
-        counts = server.ask(Fitted(np.array([-0.5, slope]), 1.0), key).calibration
+        counts = calibration_in(server.ask(ask_calibration(np.array([-0.5, slope])), key))
         told.append(bool(counts.rows.any()))
         server.rules = Rules(refuse=True, questions=5000)
         server.site = server.started()

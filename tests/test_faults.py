@@ -510,7 +510,7 @@ def test_without_a_removed_client_a_fit_is_that_of_the_others(case: str) -> None
     change, formula, settings = REFITS[case]
     frames = change(people(sizes=(60, 45, 40)))
     clean = fs.fit(without(frames, "hospital2"), formula, **settings)
-    for question in ("survey", "code", "local_model"):  # in the handshake, and in the rounds
+    for question in ("survey", "sums", "local_model"):  # in the handshake, and in the rounds
         model = fit(frames, formula, since_asked(question, "hospital2"), enough(2), **settings)
         assert model.converged
         assert list(model.estimates.names) == list(clean.estimates.names)
@@ -529,8 +529,8 @@ def test_a_removal_at_any_question_of_a_fit_ends_in_the_right_table() -> None:
     channel = channel_to(frames)
     fit(channel, FORMULA, family="poisson")
     asked = [question for _, question, _ in channel.log]
-    assert asked[:3] == ["survey", "code", "local_model"]
-    assert asked[-2:] == ["local_model", "fitted"]
+    assert asked[:3] == ["survey", "sums", "local_model"]
+    assert asked[-2:] == ["local_model", "sums"]
     for number in range(1, len(asked) + 2):
         model = fit(frames, FORMULA, from_then_on("hospital1", number), enough(2), family="poisson")
         assert model.converged

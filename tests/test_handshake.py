@@ -1,6 +1,7 @@
 """Before round one: what clients agree on, and what cannot be fitted or should not be answered."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,16 @@ from fedsplit.commands.app import run
 from fedsplit.data.sources.sources import sources
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
-from fedsplit.regression.client.design import ROWS_AT_A_TIME, SMALLEST_CELL, Design, Moments
+from fedsplit.regression.client.design import ROWS_AT_A_TIME, SMALLEST_CELL
 from fedsplit.regression.client.guards import thresholds
+from fedsplit.regression.client.rows import FitRows
+from fedsplit.regression.client.statistics.moments import DesignMoments
 from fedsplit.regression.fit import prepare
 from fedsplit.regression.options import FitOptions
 from fedsplit.regression.server.pool import Pool
 from fedsplit.remote.channel import LocalChannel
 from fedsplit.remote.members import Members
+from fedsplit.statistic import Part
 from hospitals import people, write
 
 
@@ -248,13 +252,13 @@ def test_what_would_tell_of_single_rows_is_refused_at_the_client_before_it_is_to
         frame["one_west"] = np.where(np.isin(row, west[1:]) & own, 0.0, 1.5)
         frame["heavy"] = np.where((row == 7) | (not own), 1.0, 1e-12)
     answered: list[str] = []
-    original = Design.moments
+    original = DesignMoments.sums
 
-    def moments(rows: Design) -> Moments:
-        answered.append(rows.name)
-        return original(rows)
+    def sums(statistic: DesignMoments, rows: FitRows) -> Mapping[str, Part]:
+        answered.append(rows.design.name)
+        return original(statistic, rows)
 
-    monkeypatch.setattr(Design, "moments", moments)
+    monkeypatch.setattr(DesignMoments, "sums", sums)
     if options.get("family") == "logistic":
         frames["hospital0"].loc[::2, "hours"] = frames["hospital2"].loc[::2, "hours"] = 7.0
     with pytest.raises(fs.InputError, match=re.escape(what)):

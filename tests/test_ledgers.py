@@ -10,12 +10,13 @@ import pytest
 from fedsplit import files
 from fedsplit.clients.questions import Gradient
 from fedsplit.errors import RequestError, StateError
-from fedsplit.regression.client.guards.ledger import DisclosureLedger, RowSum
+from fedsplit.regression.client.guards.ledger import Disclosed, DisclosureLedger
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.remote.channel import Reply, Request
 from fedsplit.sites import budget
 from fedsplit.sites.budget import Budget
 from fedsplit.sites.studies.asked_questions import AskedQuestions
+from fedsplit.statistic import RowSum
 from owners import Federation, disk_full, survey, with_tables
 
 STRICT = Rules.strict()
@@ -26,7 +27,8 @@ def federation(tmp_path: Path) -> Federation:
     return Federation(with_tables(tmp_path), "always", rules=STRICT)
 
 
-SUMS = [RowSum(np.arange(20), np.arange(40.0).reshape(20, 2) % 7)]
+COLUMNS = np.arange(40.0).reshape(20, 2) % 7
+SUMS = [Disclosed(np.arange(20), RowSum(COLUMNS, np.ones((20, 1))))]
 
 
 def asked_columns(federation: Federation) -> Reply:
@@ -59,7 +61,7 @@ def test_the_same_question_counts_once_and_the_same_array_is_kept_once(tmp_path:
         ledger.add(key, SUMS, ["matrix"])
     assert ledger.count("matrix") == 2
     assert ledger.leverages().sum() == pytest.approx(2)
-    assert len(list(tmp_path.glob("*.npy"))) == 2
+    assert len(list(tmp_path.glob("*.npy"))) == 3
 
 
 @pytest.mark.parametrize("room", [1, 40, 100])

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from fedsplit.arrays import Array
 from fedsplit.regression.client.guards import ledger as module
-from fedsplit.regression.client.guards.ledger import DisclosureLedger, RowSum, by_blocks
+from fedsplit.regression.client.guards.ledger import Disclosed, DisclosureLedger, by_blocks
 from fedsplit.regression.client.guards.leverage import Span
+from fedsplit.statistic import RowSum
 
 
 def span_of(columns: Array) -> Span:
@@ -81,15 +82,18 @@ def test_columns_that_come_one_after_the_other_on_other_rows_count_together() ->
     assert again.rank == first.rank
 
 
-def some_sums(n: int) -> list[RowSum]:
+def some_sums(n: int) -> list[Disclosed]:
     rng = np.random.default_rng(1)
     rows = rng.permutation(n)[: n - 5]
     A = np.column_stack([np.ones(n - 5), rng.standard_normal((n - 5, 3))])
     A[:, 3] *= 1e6
     return [
-        RowSum(rows, rng.random((n - 5, 2)), A),
-        RowSum(rows, rng.random((n - 5, 1)), A, symmetric=True),
-        RowSum(np.repeat(np.arange(n // 2), 2), rng.random((n // 2 * 2, 1))),
+        Disclosed(rows, RowSum(rng.random((n - 5, 2)), A)),
+        Disclosed(rows, RowSum(A, weights=rng.random(n - 5))),
+        Disclosed(
+            np.repeat(np.arange(n // 2), 2),
+            RowSum(rng.random((n // 2 * 2, 1)), np.ones((n // 2 * 2, 1))),
+        ),
     ]
 
 
@@ -112,11 +116,12 @@ def test_the_vectors_of_sums_are_the_products_that_are_summed() -> None:
     gradients = [W[:, k] * A[:, j] for k in range(2) for j in range(3)]
     products = [W[:, 0] * A[:, i] * A[:, j] for i in range(3) for j in range(i, 3)]
     for each, expected in (
-        (RowSum(rows, W, A), gradients),
-        (RowSum(rows, W[:, :1], A, symmetric=True), products),
-        (RowSum(rows, W), list(W.T)),
+        (RowSum(W, A), gradients),
+        (RowSum(A, weights=W[:, 0]), products),
+        (RowSum(W, np.ones((20, 1))), list(W.T)),
     ):
-        found = each.vectors()
-        assert found.shape == (20, each.number)
+        own = Disclosed(rows, each)
+        found = own.vectors()
+        assert found.shape == (20, own.number)
         for one, other in zip(found.T, expected, strict=True):
             assert np.linalg.matrix_rank(np.column_stack([one, other])) == 1

@@ -12,13 +12,14 @@ import fedsplit as fs
 from fedsplit.clients.questions import Information
 from fedsplit.data.sources.sources import sources
 from fedsplit.errors import InputError
+from fedsplit.regression.client.coding import key_of
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.regression.client.questions.along import Along
-from fedsplit.regression.client.questions.coding import key_of
-from fedsplit.regression.client.questions.fitted import Fitted
-from fedsplit.regression.client.questions.moments import Settle
+from fedsplit.regression.client.questions.settle import Settle
+from fedsplit.regression.client.questions.sum_question import SumQuestion
+from fedsplit.regression.client.statistics.costs import CostAlong
+from fedsplit.regression.client.statistics.fit import ExpectedInformation
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.remote.channel import LocalChannel, Request
@@ -86,11 +87,10 @@ def matrices_until_refused(clients: DatasetCohort, request: Request, question: o
     "question",
     [
         Information,
-        lambda x: Along(x, np.eye(2), 3, curved=True),
-        lambda x: Fitted(x, 1.0, Along(x, np.eye(2), 3, curved=True)),
-        lambda x: Fitted(x, 1.0, expected=True),
+        lambda x: SumQuestion({"": CostAlong(x, np.eye(2), curved=True)}),
+        lambda x: SumQuestion({"": ExpectedInformation(x, 2)}),
     ],
-    ids=["information", "along", "fitted_along", "fitted_expected"],
+    ids=["information", "along", "expected"],
 )
 def test_every_way_to_a_matrix_is_counted(question: object) -> None:
     clients = cohort((60, 45, 300), vectors=True)

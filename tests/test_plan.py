@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -16,13 +16,13 @@ from fedsplit.data.formula.formula import Formula
 from fedsplit.data.sources.sources import sources
 from fedsplit.dialogue import Several, converse
 from fedsplit.errors import RequestError
+from fedsplit.regression.client.coding import Coding, Frame
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.guards.rules import WARN
 from fedsplit.regression.client.plan import BasicPlan, DerivedColumn, Plan, columns_of
-from fedsplit.regression.client.questions.coding import Coding
-from fedsplit.regression.client.questions.moments import Code
-from fedsplit.regression.client.questions.survey import Joint, Measure, Survey, joined
+from fedsplit.regression.client.questions.settle import Settle
+from fedsplit.regression.client.questions.survey import Joint, Survey, joined
 from fedsplit.regression.client.survey import SurveyAnswer
 from fedsplit.regression.client.validation import check_coding
 from fedsplit.regression.options import Settings
@@ -32,6 +32,7 @@ from fedsplit.remote import codec
 from fedsplit.remote.channel import LocalChannel, Request
 from fedsplit.remote.members import Members
 from hospitals import people
+from sum_questions import ask_arguments, rows_in
 
 
 def weighed() -> dict[str, pd.DataFrame]:
@@ -219,7 +220,10 @@ def cohort() -> DatasetCohort:
 def test_a_joint_question_is_answered_part_by_part_and_each_is_a_single_question() -> None:
     draft = Plan("visits ~ poly(age, 2)", "poisson", draft=True)
     names = tuple(people())
-    survey, measure = Survey(Coding(draft, False, names)), Measure(Coding(draft, False, names), {})
+    survey, measure = (
+        Survey(Coding(draft, False, names)),
+        ask_arguments(Coding(draft, False, names), {}),
+    )
     question = Joint({"columns": survey, "states": measure})
     assert Request(question).parts == [survey, measure]
     value = cohort().answer(Request(question))
@@ -233,8 +237,8 @@ def test_a_joint_question_is_answered_part_by_part_and_each_is_a_single_question
     short = {**value, "states": value["states"][:2]}
     assert question.check_answer(short, 3).startswith("an answer of the wrong type")
     assert joined({"columns": survey}) is survey
-    with pytest.raises(TypeError, match="code is asked alone"):
-        joined({"a": survey, "b": Code(Coding(draft, False, names))})
+    with pytest.raises(TypeError, match="settle is asked alone"):
+        joined({"a": survey, "b": Settle(Coding(draft, False, names), cast(Frame, None))})
 
 
 def test_the_parts_of_an_exchange_may_be_for_different_clients() -> None:
@@ -243,17 +247,19 @@ def test_the_parts_of_an_exchange_may_be_for_different_clients() -> None:
     channel = channel_to(frames)
     asking = FitAsking(Members(channel))
     survey = Survey(Coding(draft, False, ("hospital1",)))
-    answers = asking.ask(Several({"one": survey, "all": Measure(Coding(draft, False, ()), {})}))
+    answers = asking.ask(
+        Several({"one": survey, "all": ask_arguments(Coding(draft, False, ()), {})})
+    )
     assert list(answers["one"]) == ["hospital1"]
     assert list(answers["all"]) == list(frames)
     assert isinstance(answers["one"]["hospital1"], SurveyAnswer)
-    assert answers["all"]["hospital0"].used == 60
+    assert rows_in(answers["all"]["hospital0"]) == 60
 
 
 def test_a_draft_is_not_surveyed_by_sums() -> None:
     draft = Plan("visits ~ age", "poisson", draft=True)
     assert not Survey(Coding(draft, False, ())).summable
-    assert not Measure(Coding(draft, False, ()), {}).summable
+    assert not ask_arguments(Coding(draft, False, ()), {}).summable
     typed = replace(draft, types={"visits": "number", "age": "number"}, draft=False)
     assert Survey(Coding(typed, False, ())).summable
     levelled = replace(typed, formula="visits ~ C(age)", categories=("age",))
@@ -269,7 +275,7 @@ def test_functions_of_a_category_wait_until_its_type_is_agreed_on() -> None:
     formula = "visits ~ scale(age * ill) + C(ill)"
     model = fit(channel, formula, family="poisson")
     asked = [question for _, question, _ in channel.log]
-    assert asked[:4] == ["joint", "survey", "measure", "code"]
+    assert asked[:4] == ["joint", "survey", "sums", "sums"]
     plain = fs.fit(people(), formula, family="poisson")
     np.testing.assert_allclose(model.params, plain.params, rtol=1e-12)
 
@@ -311,7 +317,7 @@ def test_rows_are_read_once_for_a_survey_and_the_plan_that_follows() -> None:
 
     dataset = Dataset(Counted())  # type: ignore[arg-type]  # it is one in all that is asked of it
     draft = draft_of(Formula("visits ~ age + ward"), Settings(), ())
-    counts = dataset.survey(draft, WARN).counts
+    counts = dataset.survey(draft, WARN)[0].counts
     assert counts is not None
     plan = replace(
         draft, types=counts.types, draft=False, levels={"ward": list(counts.levels["ward"])}

@@ -12,18 +12,23 @@ import pandas as pd
 import pytest
 
 import fedsplit as fs
-from fedsplit.data.pooled.column_statistics import ColumnMoments, GramMatrix, Histogram, Statistic
+from fedsplit.data.pooled.column_statistics import (
+    ColumnMoments,
+    ColumnStatistic,
+    GramMatrix,
+    Histogram,
+)
 from fedsplit.errors import InputError
-from fedsplit.regression.client.measuring import Measured
+from fedsplit.regression.client.coding import Coding
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.questions.coding import Coding
-from fedsplit.regression.client.questions.survey import Measure
+from fedsplit.regression.client.questions.sum_question import SumAnswer
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.remote.channel import Reply, Request
 from fedsplit.remote.messages import MessageChannel, read_reply, write_request
 from fedsplit.sites.options import SiteOptions
 from fedsplit.sites.service import Site
+from sum_questions import ask_arguments
 
 FOUND = json.loads((Path(__file__).parent / "data" / "pooled_functions.json").read_text())
 """What ``pooled_functions.R`` beside it wrote."""
@@ -200,26 +205,27 @@ def test_remote_clients_give_the_same_model(tmp_path: Path) -> None:
     assert there.plan.state == here.plan.state
     np.testing.assert_allclose(there.params, here.params, rtol=1e-12)
     # the first sums come with the survey
-    assert letters.questions("a")[:3] == ["survey measure", "measure", "code"]
+    sums = "rows_inside of_argument"
+    assert letters.questions("a")[:3] == [f"survey {sums}", sums, "design_moments"]
 
 
 def test_formulas_without_such_functions_ask_nothing_more(tmp_path: Path) -> None:
     letters = Letters(tmp_path)
     letters.fit("y ~ age + g + poly(dose, 2, raw=TRUE)")
-    assert not any("measure" in question for question in letters.questions("a"))
+    assert not any("of_argument" in question for question in letters.questions("a"))
 
 
-def reply_of(letters: Letters, statistics: Mapping[str, Statistic]) -> Reply:
+def reply_of(letters: Letters, statistics: Mapping[str, ColumnStatistic]) -> Reply:
     plan = Plan("y ~ poly(age, 2)", "gaussian", {}, {"y": "number", "age": "number"})
-    question = Measure(Coding(plan, False, ("a",)), statistics)
+    question = ask_arguments(Coding(plan, False, ("a",)), statistics)
     answer = letters.sites["a"].reply(write_request(Request(question)))
-    return read_reply(answer, list[Measured], 0.0)
+    return read_reply(answer, list[SumAnswer], 0.0)
 
 
 def test_owners_refuse_statistics_of_anything_else(tmp_path: Path) -> None:
     letters = Letters(tmp_path)
     reply = reply_of(letters, {"poly(age, 2)": ColumnMoments()})
-    assert reply.value[0].parts["poly(age, 2)"][0] == 70
+    assert reply.value[0].values["poly(age, 2)"]["part"][0] == 70
     reply = reply_of(letters, {"scale(age)": ColumnMoments()})
     assert reply.outcome == "refused"
     assert "scale(age) is not in the formula" in reply.text
@@ -242,10 +248,15 @@ def test_no_smallest_or_largest_value_and_no_quantile_of_a_client_travels(tmp_pa
     sent = []
     for line in letters.sites["a"].log.read_text(encoding="utf-8").splitlines():
         record = json.loads(line)
-        if record["question"] == "survey measure":
+        if record["question"].startswith("survey"):
             record["sent"] = record["sent"]["states"]
-        if record["question"] in ("survey measure", "measure"):
-            sent += [part for entry in record["sent"] for part in entry["parts"].values()]
+        if "of_argument" in record["question"]:
+            sent += [
+                parts["part"]
+                for entry in record["sent"]
+                for parts in entry["values"].values()
+                if "part" in parts
+            ]
     # moments of both columns, then the cells of both histograms
     assert [part["array"] for part in sent[:2]] == [[3], [3]]
-    assert all(part["array"][0] > 30 for part in sent[2:])
+    assert all(part["array"][1] > 30 for part in sent[2:])

@@ -14,7 +14,12 @@ import pytest
 from fedsplit.arrays import Array
 from fedsplit.data.formula.constants import Constant
 from fedsplit.data.formula.pooled_functions import POOLED
-from fedsplit.data.pooled.column_statistics import ColumnMoments, Histogram, Statistic, Withheld
+from fedsplit.data.pooled.column_statistics import (
+    ColumnMoments,
+    ColumnStatistic,
+    Histogram,
+    Withheld,
+)
 from fedsplit.data.pooled.function import PooledFunction, State
 from fedsplit.data.pooled.knots import Spread, coarse_grid
 from fedsplit.data.pooled.orthogonal_polynomials import Recurrence
@@ -64,10 +69,11 @@ def agreed(text: str, x: Array, sites: Any) -> State:
         return {}
 
     class Sites:
-        def ask(self, statistic: Statistic) -> Array:
-            parts = [statistic.part(x[sites == site], SMALLEST) for site in np.unique(sites)]
-            assert not any(statistic.check(part) for part in parts)
-            return statistic.total(parts)
+        def ask(self, statistic: ColumnStatistic) -> Array:
+            own = [statistic.part(x[sites == site], SMALLEST) for site in np.unique(sites)]
+            parts = [each.value() for each in own]
+            assert not any(statistic.shape.check(part) for part in parts)
+            return statistic.shape.pooled(parts)
 
     return converse(agreement, Sites())
 
@@ -147,13 +153,13 @@ def test_agreed_breaks_leave_no_row_out() -> None:
 def test_small_cells_of_a_histogram_are_withheld() -> None:
     grid = Histogram(0.0, 1.0, 4)
     x = np.array([-9.0, 0.5, 0.5, 0.5, 1.5, 1.6, 2.5, 2.5, 2.5, 2.5, *[3.5] * 12, 7.0, 8.0])
-    assert grid.part(x, SMALLEST).tolist() == [0.0, 3.0, 0.0, 4.0, 12.0, 0.0]
+    assert grid.part(x, SMALLEST).value()[0].tolist() == [0.0, 3.0, 0.0, 4.0, 12.0, 0.0]
 
 
 def test_a_client_of_few_rows_merges_cells() -> None:
     grid = coarse_grid(0.0, 1.0)
     x = np.array([-0.9, -0.5, -0.1, 0.1, 0.4, 0.7, 1.1])
-    counts = grid.part(x, SMALLEST)
+    counts = grid.part(x, SMALLEST).value()[0]
     assert counts.sum() <= len(x)
     assert np.count_nonzero(counts) in (0, 8, 16)
 
@@ -173,8 +179,8 @@ def test_too_few_rows_for_histograms_are_said() -> None:
 def test_moments_of_parts_are_those_of_all_rows() -> None:
     x = np.random.default_rng(0).normal(size=90) + 1e6
     statistic = ColumnMoments()
-    parts = [statistic.part(each, SMALLEST) for each in (x[:20], x[20:21], x[21:])]
-    n, mean, scatter = statistic.total(parts)
+    parts = [statistic.part(each, SMALLEST).value() for each in (x[:20], x[20:21], x[21:])]
+    n, mean, scatter = statistic.shape.pooled(parts)
     assert n == 90
     np.testing.assert_allclose([mean, scatter / 89], [x.mean(), x.var(ddof=1)], rtol=1e-10)
 

@@ -12,9 +12,9 @@ import pytest
 import fedsplit as fs
 from fedsplit.clients.questions import Gradient
 from fedsplit.commands.app import run
+from fedsplit.regression.client.coding import Coding
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.questions.coding import Coding
 from fedsplit.regression.client.questions.noisy import NoisedSum, NoisySums
 from fedsplit.remote.channel import Reply
 from fedsplit.sites.studies.study import Study

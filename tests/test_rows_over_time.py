@@ -14,9 +14,9 @@ from attacks.server import NAME, ROWS, Server
 from fedsplit.commands.app import run
 from fedsplit.data.sources.sources import sources
 from fedsplit.errors import InputError, StateError
+from fedsplit.regression.client.coding import Coding
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.questions.coding import Coding
 from fedsplit.regression.client.questions.survey import Survey
 from fedsplit.regression.client.survey import RowCounts
 from fedsplit.sites.events import Event

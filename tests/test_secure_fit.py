@@ -24,7 +24,7 @@ from fedsplit.errors import InputError, RequestError, RowError
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.questions import FIT_QUESTIONS
-from fedsplit.regression.client.questions.fitted import Fitted
+from fedsplit.regression.client.questions.sum_question import SumQuestion
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.remote.channel import LocalChannel, Reply, Request
@@ -457,8 +457,8 @@ def test_a_client_adds_its_answers_to_no_sum_of_two_and_products_of_gradients_to
     spy = Spy(frames(10))
     fit_over(spy, declared())
     fitted, _ = spy.seen[-1]
-    assert isinstance(fitted.question, Fitted)
-    assert fitted.question.clustered is not None
+    assert isinstance(fitted.question, SumQuestion)
+    assert "scores" in fitted.question.statistics
     with pytest.raises(RequestError, match="products of gradients are for 10 clients on"):
         spy.cohort.answer(fitted._replace(m=9))
     with pytest.raises(RequestError, match="a sum of 2 clients, where 3 are the fewest"):

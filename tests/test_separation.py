@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import fedsplit as fs
 import test_aliased
 from fedsplit.commands.app import app
-from fedsplit.regression.client.questions.along import Recede
+from fedsplit.regression.client.statistics.separation import RowsAlong
 
 
 def rows() -> pd.DataFrame:
@@ -280,13 +280,13 @@ def test_an_ordinary_fit_is_not_asked_whether_rows_recede(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[int] = []
-    original = Recede.answer
+    original = RowsAlong.sums
 
-    def answer(question: Recede, *arguments: Any) -> Any:
+    def sums(statistic: RowsAlong, rows: Any) -> Any:
         asked.append(1)
-        return original(question, *arguments)
+        return original(statistic, rows)
 
-    monkeypatch.setattr(Recede, "answer", answer)
+    monkeypatch.setattr(RowsAlong, "sums", sums)
     assert fit("count ~ x + u + level", "poisson").converged
     assert fit("event ~ x + u + level", "logistic").converged
     assert not asked

@@ -30,13 +30,13 @@ from fedsplit.clients.questions import (
 from fedsplit.commands.client import client_command
 from fedsplit.data.tables import Table, Values
 from fedsplit.data.types import Type
+from fedsplit.regression.client.coding import Coding, Frame
 from fedsplit.regression.client.guards.rules import NO_PROMISE
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.questions.along import Along
-from fedsplit.regression.client.questions.coding import Coding, Frame
-from fedsplit.regression.client.questions.fitted import Fitted
-from fedsplit.regression.client.questions.moments import Code, Settle
-from fedsplit.regression.client.questions.survey import Measure, Survey
+from fedsplit.regression.client.questions.settle import Settle
+from fedsplit.regression.client.questions.sum_question import SumQuestion
+from fedsplit.regression.client.questions.survey import Survey
+from fedsplit.regression.client.statistics.costs import CostAlong
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.regression.result.model import Model
@@ -54,6 +54,7 @@ from fedsplit.remote.messages import (
 from fedsplit.sites.options import SiteOptions
 from fedsplit.sites.refusals import HALTED, REFUSED
 from fedsplit.sites.service import ALLOWED, Site
+from sum_questions import ask_arguments, ask_moments, ask_pearson
 
 FORMULA = "y ~ x + C(ward)"
 
@@ -215,7 +216,7 @@ def test_a_source_that_changes_before_the_first_round_is_named(
         def send(
             self, mail: Mapping[str, bytes], timeout: float
         ) -> dict[str, tuple[bytes | None, str, float]]:
-            told = [line for line in self.log("b") if line["question"] == "code"]
+            told = [line for line in self.log("b") if line["question"] == "design_moments"]
             if told and not self.changed:
                 table(99).to_csv(self.folder / "b.csv", index=False)
                 self.changed = True
@@ -247,14 +248,9 @@ def test_nothing_is_answered_that_is_not_on_the_list(folder: Path) -> None:
         "propose",
         "finish",
         "survey",
-        "measure",
         "joint",
-        "code",
-        "products",
-        "recede",
+        "sums",
         "settle",
-        "along",
-        "fitted",
         "noisy_sums",
         "share_keys",
         *QUESTIONS,
@@ -305,7 +301,7 @@ def test_a_strict_client_is_strict_without_being_asked_to_describe_itself(folder
         Plan("y ~ x", "poisson", {}, types, weights="weight"),
     ]
     for plan, what in zip(plans, ("ward = east-1 in 1", "5 rows, fewer than 10"), strict=True):
-        reply = ask(site, Code(Coding(plan, False, ("a",))))
+        reply = ask(site, ask_moments(Coding(plan, False, ("a",))))
         assert (reply.outcome, reply.text) == ("refused", f"client a: {REFUSED}")
         assert what in why(site)
 
@@ -331,8 +327,8 @@ def test_rows_that_were_coded_before_a_client_became_strict_are_coded_again(fold
         Descend(np.zeros(4), 0.1, 2_000_000),
         Prox(np.zeros(4), 0.1, None, fs.GradientProx(steps=2**40)),
         Line(np.zeros(4), np.zeros(4), np.zeros(2000)),
-        Fitted(np.zeros(7), 1.0),
-        Along(np.zeros(4), np.ones(4), 3),
+        ask_pearson(np.zeros(7)),
+        SumQuestion({"": CostAlong(np.zeros(4), np.ones((5, 1)))}),
         LocalModel(np.zeros(4), None, None, -1.0, None),
         LocalModel(np.zeros(4), None, None, np.nan, None),
     ],
@@ -388,7 +384,7 @@ def test_a_server_cannot_count_single_rows_by_the_breaks_of_cut(folder: Path) ->
     site = Mail(folder, strict=True).sites["a"]
     x = float(pd.read_csv(folder / "a.csv")["x"][7])
     plan = replace(LINE, formula=f"y ~ cut(x, c({x - 1e-9!r}, {x + 1e-9!r})) + scale(x)")
-    reply = ask(site, Measure(Coding(plan, False, ("a",)), {}))
+    reply = ask(site, ask_arguments(Coding(plan, False, ("a",)), {}))
     assert (reply.outcome, "1 rows, fewer than 10" in why(site)) == ("refused", True)
 
 
@@ -414,7 +410,7 @@ def test_a_server_cannot_count_single_rows_by_the_breaks_of_cut(folder: Path) ->
     ids=lambda coding: coding.plan.formula,
 )
 def test_a_plan_that_contradicts_itself_is_refused(folder: Path, coding: Coding) -> None:
-    reply = ask(Mail(folder).sites["a"], Code(coding))
+    reply = ask(Mail(folder).sites["a"], ask_moments(coding))
     assert (reply.outcome, "\n" in reply.text) == ("refused", False)
 
 
@@ -474,14 +470,14 @@ def test_after_three_refusals_nothing_is_answered_until_the_owner_has_looked(
 ) -> None:
     mail = Mail(folder, restarts=True, strict=True)
     x = float(pd.read_csv(folder / "a.csv")["x"].max())
-    honest = Code(Coding(LINE, False, ("a",)))
+    honest = ask_moments(Coding(LINE, False, ("a",)))
     for k in range(3):
         assert ask(mail.site("a"), honest).outcome == "answer"
         plan = replace(LINE, formula=f"y ~ x + I(x >= {x - 1e-9 * k!r})")
         for _ in range(2 - k // 2):  # the same again tells nothing new, and does not count
-            reply = ask(mail.site("a"), Code(Coding(plan, False, ("a",))))
+            reply = ask(mail.site("a"), ask_moments(Coding(plan, False, ("a",))))
             assert reply.text == f"client a: {REFUSED}"
-    for question in (honest, Code(Coding(replace(LINE, family="cauchy"), False, ("a",)))):
+    for question in (honest, ask_moments(Coding(replace(LINE, family="cauchy"), False, ("a",)))):
         assert ask(mail.site("a"), question).text == f"client a: {HALTED}"
     assert len(mail.site("a").refusals.found()) == 3
     mail.rules["fresh"] = True
@@ -494,7 +490,7 @@ def test_lines_of_refusals_that_are_damaged_count(folder: Path) -> None:
     site = Mail(folder, strict=True).sites["a"]
     site.refusals.path.write_text('[1]\n{"x\n{}\n', encoding="utf-8")
     assert [each["why"] for each in site.refusals.found()] == ["[1]", '{"x', "{}"]
-    assert ask(site, Code(Coding(LINE, False, ("a",)))).text == f"client a: {HALTED}"
+    assert ask(site, ask_moments(Coding(LINE, False, ("a",)))).text == f"client a: {HALTED}"
 
 
 def test_what_is_refused_does_not_fill_the_disk(
@@ -513,7 +509,7 @@ def test_what_is_refused_does_not_fill_the_disk(
         assert line["received_bytes"] == len(message)
         assert line["message_sha256"] == hashlib.sha256(message).hexdigest()
     assert "what else is refused today is not logged" in str(lines[-1]["note"])
-    assert ask(site, Code(Coding(LINE, False, ("a",)))).outcome == "answer"
+    assert ask(site, ask_moments(Coding(LINE, False, ("a",)))).outcome == "answer"
     assert len(mail.log()) == 5
 
 
@@ -522,7 +518,7 @@ def test_a_request_that_is_wrong_whatever_the_data_says_so_and_does_not_count(
 ) -> None:
     site = Mail(folder, strict=True).sites["a"]
     for _ in range(5):
-        reply = ask(site, Code(Coding(replace(LINE, family="cauchy"), False, ("a",))))
+        reply = ask(site, ask_moments(Coding(replace(LINE, family="cauchy"), False, ("a",))))
         assert "unknown family" in reply.text
     assert site.refusals.found() == []
 
@@ -560,8 +556,8 @@ def test_every_question_and_what_was_sent_is_in_the_log(folder: Path) -> None:
     model = mail.fit()
     lines = mail.log()
     questions = [line["question"] for line in lines]
-    assert questions[:2] == ["survey", "code"]
-    assert questions[-1] == "fitted"
+    assert questions[:2] == ["survey", "design_moments"]
+    assert questions[-1] == "log_likelihood cost_along pearson_squares"
     assert FORMULA in str(lines[1]["asked"])
     # the coordinates travel with the first question of the rounds
     assert [FORMULA in str(line.get("prepared")) for line in lines[2:5]] == [True, False, False]
@@ -638,7 +634,7 @@ def test_hello_names_the_client_and_its_version(folder: Path) -> None:
 def test_a_client_answers_in_its_own_name_only(folder: Path) -> None:
     coding = Coding(Plan("y ~ x", "poisson", {}), False, ("b",))
     reply = read_reply(
-        Mail(folder).sites["a"].reply(write_request(Request(Code(coding)))), str, 0.0
+        Mail(folder).sites["a"].reply(write_request(Request(ask_moments(coding)))), str, 0.0
     )
     assert (reply.outcome, reply.text) == ("refused", "client a: it is a, but was asked as b")
 
@@ -654,7 +650,7 @@ def test_a_formula_from_the_server_runs_no_code(folder: Path, tmp_path: Path) ->
     ):
         coding = Coding(replace(Plan("y ~ x", "poisson", {}), formula=formula), False, ("a",))
         assert (
-            read_reply(site.reply(write_request(Request(Code(coding)))), str, 0.0).outcome
+            read_reply(site.reply(write_request(Request(ask_moments(coding)))), str, 0.0).outcome
             == "refused"
         )
     assert not mark.exists()

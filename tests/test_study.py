@@ -21,11 +21,11 @@ from fedsplit.data.pooled.column_statistics import ColumnMoments
 from fedsplit.data.sources.client_data import Source
 from fedsplit.data.types import Type
 from fedsplit.errors import InputError, TooFewClients
+from fedsplit.regression.client.coding import Coding, Frame
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.plan import BasicPlan, DerivedColumn, Plan
-from fedsplit.regression.client.questions.coding import Coding, Frame
-from fedsplit.regression.client.questions.moments import Code, Settle
-from fedsplit.regression.client.questions.survey import Joint, Measure
+from fedsplit.regression.client.questions.settle import Settle
+from fedsplit.regression.client.questions.survey import Joint
 from fedsplit.regression.options import FitOptions
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request
@@ -42,6 +42,7 @@ from fedsplit.sites.studies.proposing import whole_formula
 from fedsplit.sites.studies.store import Studies
 from fedsplit.sites.studies.study import Study
 from owners import DRAFT, NAMES, Federation, survey, with_tables
+from sum_questions import ask_arguments, ask_moments
 from test_service import FORMULA, table
 
 
@@ -186,9 +187,9 @@ SECRET = DerivedColumn(
         (survey(replace(DRAFT, others=("secret",))), "in its columns"),
         (survey(replace(DRAFT, derived={"p": SECRET})), "in its derived columns"),
         (survey(replace(PLAN, types={**PLAN.types, "secret": "number"})), "in its columns"),
-        (Code(Coding(replace(PLAN, formula="y ~ secret"), False, ("a",))), "in its formula"),
-        (Code(Coding(replace(PLAN, family="logistic"), False, ("a",))), "in its family"),
-        (Code(Coding(replace(PLAN, offset="x"), False, ("a",))), "in its offset"),
+        (ask_moments(Coding(replace(PLAN, formula="y ~ secret"), False, ("a",))), "in its formula"),
+        (ask_moments(Coding(replace(PLAN, family="logistic"), False, ("a",))), "in its family"),
+        (ask_moments(Coding(replace(PLAN, offset="x"), False, ("a",))), "in its offset"),
         (Descend(np.zeros(4), 0.1, 2), "has no question descend"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -212,7 +213,7 @@ def test_numbers_are_not_told_as_levels_of_a_category(
     reply = federation.ask(survey(plan), study.hash)
     assert "column x is no category here: write C(x)" in reply.text
     plan = replace(PLAN, types=types, levels={**PLAN.levels, "x": ["1.0"]})
-    reply = federation.ask(Code(Coding(plan, False, ("a",))), study.hash)
+    reply = federation.ask(ask_moments(Coding(plan, False, ("a",))), study.hash)
     assert "column x is no category here" in reply.text
     assert federation.fit(study).converged  # what the study says is answered
 
@@ -223,17 +224,17 @@ def test_the_parts_of_a_joint_question_are_admitted_and_counted_one_by_one(folde
     federation.approve(study)
     draft = replace(DRAFT, formula="y ~ scale(x)")
     first, coding = survey(draft), Coding(draft, False, ("a",))
-    measure = Measure(coding, {"scale(x)": ColumnMoments()})
+    measure = ask_arguments(coding, {"scale(x)": ColumnMoments()})
     reply = federation.ask(Joint({"columns": first, "states": measure}), study.hash)
     assert reply.outcome == "answer", reply.text
     assert federation.seen[-1].asked == 2
-    assert federation.seen[-1].text.startswith("survey and measure, ")
+    assert federation.seen[-1].text.startswith("survey and sum_question, ")
     assert federation.ask(first, study.hash).value == reply.value["columns"]
     assert federation.seen[-1].asked == 2  # which was answered before
-    strange = Measure(replace(coding, plan=replace(draft, formula="y ~ scale(secret)")), {})
+    strange = ask_arguments(replace(coding, plan=replace(draft, formula="y ~ scale(secret)")), {})
     reply = federation.ask(Joint({"columns": first, "states": strange}), study.hash)
     assert "in its formula" in reply.text
-    other = Measure(replace(coding, names=("b",)), {})
+    other = ask_arguments(replace(coding, names=("b",)), {})
     reply = federation.ask(Joint({"columns": first, "states": other}), study.hash)
     assert "it is a, but was asked as b" in reply.text
 
@@ -437,7 +438,7 @@ def test_names_of_other_columns_do_not_leave_in_an_error(folder: Path) -> None:
     types: dict[str, Type] = dict.fromkeys(["y", "x", "nowhere"], "number")
     questions: list[Question] = [
         survey(Plan("y ~ x + nowhere", "poisson", {}, types)),
-        Code(Coding(Plan("y ~ x + nowhere", "poisson", {}, types), False, ("a",))),
+        ask_moments(Coding(Plan("y ~ x + nowhere", "poisson", {}, types), False, ("a",))),
     ]
     for question in questions:
         reply = federation.ask(question, study.hash)
@@ -525,7 +526,7 @@ def test_what_rules_say_of_a_study_is_said_when_it_is_proposed(folder: Path) -> 
     assert federation.propose(refused).state == "approved"
     draft = replace(DRAFT, formula=refused.formula)
     coding = Coding(replace(PLAN, formula=refused.formula, levels={}, types=NUMBERS), False, ("a",))
-    assert federation.ask(Code(coding), refused.hash).text == f"client a: {REFUSED}"
+    assert federation.ask(ask_moments(coding), refused.hash).text == f"client a: {REFUSED}"
     first = federation.study(ridge=1.0)
     assert federation.propose(first).state == "approved"  # nothing was answered of the other one
     assert federation.ask(survey(), first.hash).outcome == "answer"

@@ -165,11 +165,11 @@ def test_the_rows_of_single_clients_cannot_be_told_from_the_digits_of_sums_of_sq
 
 def test_a_client_that_merges_cells_of_a_histogram_adds_whole_numbers() -> None:
     histogram = Histogram(0.0, 1.0, 16)
-    part = histogram.part(np.array([0.5, 1.5, 2.5, 3.5, 4.5, 9.5]), Withheld(1))
+    part = histogram.part(np.array([0.5, 1.5, 2.5, 3.5, 4.5, 9.5]), Withheld(1)).value()
     assert (part % 1 != 0).any()  # each merged count is spread evenly
     own = Summands()
-    histogram.add(own, part)
-    added = histogram.read(summed([own]))
+    histogram.shape.add(own, part)
+    added = histogram.shape.read(summed([own]))
     assert (added % 1 == 0).all()
     assert (added >= 0).all()
     assert added.sum() == part.sum()

@@ -38,7 +38,7 @@ class Lying:
         replies = {
             at: self._channels[at].ask({0: request}, timeout)[0] for at, request in requests.items()
         }
-        if 1 in requests and requests[1].question.name() == self._question:
+        if 1 in requests and self._question in requests[1].question.titles:
             replies[1] = self._lie(replies[1])
         return replies
 
@@ -57,21 +57,35 @@ def of_counts(**changes: Any) -> Callable[[Reply], Reply]:
     return lambda reply: of_survey(counts=reply.value[0].counts._replace(**changes))(reply)
 
 
-def of_moments(**changes: Any) -> Callable[[Reply], Reply]:
+def of_sums(**changes: Any) -> Callable[[Reply], Reply]:
+    """A lie about parts of the first statistic: each is a number, an array, or entries by place."""
+
     def lie(reply: Reply) -> Reply:
         [told] = reply.value
-        return reply._replace(value=[told._replace(moments=told.moments._replace(**changes))])
+        [name, *others] = told.values
+        parts = dict(told.values[name])
+        for part, change in changes.items():
+            own = parts[part].copy()
+            for at, value in change.items() if isinstance(change, dict) else ():
+                own[at] = value
+            parts[part] = own if isinstance(change, dict) else change
+        values = {name: parts, **{each: told.values[each] for each in others}}
+        return reply._replace(value=[told._replace(values=values)])
 
     return lie
 
 
-def of_fitted(**changes: Any) -> Callable[[Reply], Reply]:
-    return lambda reply: reply._replace(value=[reply.value[0]._replace(**changes)])
+def without_a_part(reply: Reply) -> Reply:
+    [told] = reply.value
+    values = {name: dict(list(parts.items())[1:]) for name, parts in told.values.items()}
+    return reply._replace(value=[told._replace(values=values)])
 
 
 def unprepared(reply: Reply) -> Reply:
     return Reply("unprepared")
 
+
+MOMENTS, LIKELIHOOD = "design_moments", "log_likelihood"
 
 LIES: list[tuple[str, Callable[[Reply], Reply], str]] = [
     ("survey", of_counts(missing={}), "counts of other columns"),
@@ -93,15 +107,18 @@ LIES: list[tuple[str, Callable[[Reply], Reply], str]] = [
     ("survey", of_survey(names=("score", "age")), "types of columns that it has not"),
     ("survey", lambda reply: reply._replace(value=[]), "an answer of the wrong type"),
     ("survey", unprepared, "it lost what it was prepared with"),
-    ("code", of_moments(mean=np.zeros(1)), "moments of the wrong shape"),
-    ("code", of_moments(scatter=np.zeros((2, 3))), "moments of the wrong shape"),
-    ("code", of_moments(n=-1000), "negative counts, or weights"),
-    ("code", of_moments(weight=-120.0), "negative counts, or weights"),
-    ("code", of_moments(target_mean=np.nan), "means that are not finite"),
-    ("code", of_moments(target_scatter=-1.0), "negative sums of squares"),
-    ("code", unprepared, "it lost what it was prepared with"),
-    ("fitted", of_fitted(log_likelihood=np.nan), "a log-likelihood that is nan"),
-    ("fitted", unprepared, "it lost what it was prepared with"),
+    (MOMENTS, of_sums(moments=np.zeros(1)), "numbers of shape (1,) where"),
+    (MOMENTS, of_sums(n=np.zeros((2, 3))), "numbers of shape (2, 3) where (1, 1)"),
+    (MOMENTS, without_a_part, "the parts ['exposed', 'floor', 'moments', 'withholds'] where"),
+    (MOMENTS, of_sums(n={(0, 0): -1000.0}), "sums below zero"),
+    (MOMENTS, of_sums(n={(0, 0): 0.0}), "no rows, or weights"),
+    (MOMENTS, of_sums(moments={0: -120.0}), "weights that are not positive"),
+    (MOMENTS, of_sums(moments={5: np.nan}), "means that are not finite"),
+    (MOMENTS, of_sums(moments={7: -1.0}), "negative sums of squares"),
+    (MOMENTS, unprepared, "it lost what it was prepared with"),
+    (LIKELIHOOD, of_sums(total=np.full((1, 1), np.nan)), "an answer that is not finite"),
+    (LIKELIHOOD, without_a_part, "the parts [] where ['total']"),
+    (LIKELIHOOD, unprepared, "it lost what it was prepared with"),
     ("local_model", unprepared, "it lost what it was prepared with"),
 ]
 

@@ -19,10 +19,18 @@ from attacks.server import (
 from fedsplit.clients.local_models import LocalModel
 from fedsplit.data.pooled.column_statistics import Histogram
 from fedsplit.regression.client.design import BINS, Scaling
-from fedsplit.regression.client.questions.along import Recede
-from fedsplit.regression.client.questions.fitted import Fitted
-from fedsplit.regression.client.questions.moments import Code, Products
-from fedsplit.regression.client.questions.survey import Measure
+from fedsplit.regression.client.questions.sum_question import SumQuestion
+from fedsplit.regression.client.statistics.separation import RowsAlong
+from sum_questions import (
+    argument_in,
+    ask_arguments,
+    ask_calibration,
+    ask_moments,
+    ask_products,
+    calibration_in,
+    products_in,
+    rows_in,
+)
 
 COUNTED = "refusals are counted"
 HISTOGRAMS = "eight histograms a column"
@@ -33,7 +41,7 @@ def by_staying(server: Server) -> Guess:
     """A client that tells its classes apart does not move: a margin in other words."""
     cut = 50.0
     coding = server.coding(f"{{age > {cut}}} ~ age", "logistic")
-    server.ask(Code(coding))
+    server.ask(ask_moments(coding))
     key = server.settle(coding, 2)
 
     def above(age: float) -> bool:
@@ -50,7 +58,7 @@ def by_refusals(server: Server) -> Guess:
 
     def unusable(income: float) -> bool:
         coding = server.coding(f"I({income} - income) ~ age", "gamma")
-        return not server.answers(Code(coding))
+        return not server.answers(ask_moments(coding))
 
     return Guess(bisected(500, 9000, unusable), float(server.frame["income"].max()))
 
@@ -60,7 +68,7 @@ def by_bad_values(server: Server) -> Guess:
 
     def usable(income: float) -> bool:
         formula = f"I(income - {income}) ~ age"
-        return server.answers(Code(server.coding(formula, "gamma")))
+        return server.answers(ask_moments(server.coding(formula, "gamma")))
 
     return Guess(bisected(0, 2000, usable), float(server.frame["income"].min()))
 
@@ -70,7 +78,7 @@ def by_breaks(server: Server) -> Guess:
 
     def above(age: float) -> bool:
         coding = server.coding(f"income ~ cut(age, c(0, 30, {age})) + scale(bmi)")
-        return bool(server.ask(Measure(coding, {})).used < ROWS - server.few)
+        return bool(rows_in(server.ask(ask_arguments(coding, {}))) < ROWS - server.few)
 
     kept = server.frame.dropna()
     return Guess(bisected(31, 90, above), float(kept["age"].max()))
@@ -82,8 +90,9 @@ def by_histograms(server: Server) -> Guess:
     half = ROWS // 2
 
     def above(age: float) -> bool:
-        counts = server.ask(Measure(coding, {"scale(age)": Histogram(age, 1000.0, 1)})).parts
-        return bool(counts["scale(age)"][0] < half)
+        question = ask_arguments(coding, {"scale(age)": Histogram(age, 1000.0, 1)})
+        counts = argument_in(server.ask(question), "scale(age)")
+        return bool(counts[0] < half)
 
     return Guess(bisected(20, 80, above), float(server.frame["age"][half - 1]))
 
@@ -91,7 +100,7 @@ def by_histograms(server: Server) -> Guess:
 def by_norm(server: Server) -> Guess:
     """The longest row, though it is told as a power of two: in which unit does that change?"""
     coding = server.coding("ill ~ age - 1", "logistic")
-    server.ask(Code(coding))
+    server.ask(ask_moments(coding))
 
     def above(unit: float) -> bool:
         key = server.settle(coding, 1, scaling=Scaling(np.zeros(1), np.full(1, unit), 1.0))
@@ -104,7 +113,7 @@ def by_norm(server: Server) -> Guess:
 def by_spread(server: Server) -> Guess:
     """How far the predictor of a row moves at most, as the way becomes longer."""
     coding = server.coding("ill ~ age - 1", "logistic")
-    server.ask(Code(coding))
+    server.ask(ask_moments(coding))
     key = server.settle(coding, 1)
 
     def above(unit: float) -> bool:
@@ -119,7 +128,7 @@ def by_margin(server: Server) -> Guess:
     """Whether a point puts all rows in their class, as it moves."""
     cut = 50.0
     coding = server.coding(f"{{age > {cut}}} ~ age", "logistic")
-    server.ask(Code(coding))
+    server.ask(ask_moments(coding))
     key = server.settle(coding, 2)
 
     def above(age: float) -> bool:
@@ -134,11 +143,12 @@ def by_margin(server: Server) -> Guess:
 def by_direction(server: Server) -> Guess:
     """Whether some row gains along a direction, as that turns."""
     coding = server.coding("visits ~ age", "poisson")
-    server.ask(Code(coding))
+    server.ask(ask_moments(coding))
     key = server.settle(coding, 2)
 
     def above(age: float) -> bool:
-        return bool(server.ask(Recede(np.array([[age, -1.0]])), key).against)
+        question = SumQuestion({"": RowsAlong(np.array([[age, -1.0]]))})
+        return bool(server.ask(question, key).values[""]["rows"][0, 0])
 
     found = bisected(10, 40, lambda age: not above(age) or age < server.frame["age"].min())
     return Guess(found, float(server.frame["age"].min()))
@@ -147,14 +157,14 @@ def by_direction(server: Server) -> Guess:
 def by_calibration(server: Server) -> Guess:
     """Counts of rows by predicted probability, as the intercept moves a row past a bin's edge."""
     coding = server.coding("ill ~ age", "logistic")
-    server.ask(Code(coding))
+    server.ask(ask_moments(coding))
     key = server.settle(coding, 2)
     edge = math.log(BINS[8] / (1 - BINS[8]))
     half = ROWS // 2
 
     def above(age: float) -> bool:
         x = np.array([edge - 0.02 * age, 0.02])
-        counts = server.ask(Fitted(x, 1.0), key).calibration.rows
+        counts = calibration_in(server.ask(ask_calibration(x), key)).rows
         return bool(counts[:8].sum() < half)
 
     return Guess(bisected(20, 80, above), float(server.frame["age"][half - 1]))
@@ -163,12 +173,12 @@ def by_calibration(server: Server) -> Guess:
 def by_a_moved_bin(server: Server) -> Guess:
     """The class of one row of a known age: counts on either side of it, in two calibrations."""
     coding = server.coding("{visits > 2} ~ age", "logistic")
-    server.ask(Code(coding))
+    server.ask(ask_moments(coding))
     key = server.settle(coding, 2)
     age = server.frame["age"][100:][server.frame["visits"] > 2].iloc[0]
     observed = []
     for edge in (age - 1e-4, age + 1e-4):
-        counts = server.ask(Fitted(np.array([-0.05 * edge, 0.05]), 1.0), key).calibration
+        counts = calibration_in(server.ask(ask_calibration(np.array([-0.05 * edge, 0.05])), key))
         observed.append(counts.observed[8:].sum())
     return Guess(observed[0] - observed[1], 1)
 
@@ -178,11 +188,11 @@ def by_targets_in_other_words(server: Server) -> Guess:
     told = 0
     for cut in (2, 2.1, 2.2, 2.3, 2.4):
         coding = server.coding(f"{{visits > {cut}}} ~ age", "logistic")
-        server.ask(Code(coding))
+        server.ask(ask_moments(coding))
         key = server.settle(coding, 2)
         for step in range(4):
             x = np.array([-1.0 - 0.5 * step, 0.01])
-            told += bool(server.ask(Fitted(x, 1.0), key).calibration.rows.any())
+            told += bool(calibration_in(server.ask(ask_calibration(x), key)).rows.any())
     return Guess(told, 20)
 
 
@@ -191,8 +201,9 @@ def by_withheld_counts(server: Server) -> Guess:
     coding = server.coding("income ~ scale(age)")
 
     def count(age: float) -> float:
-        counts = server.ask(Measure(coding, {"scale(age)": Histogram(50.0, age - 50.0, 1)})).parts
-        return float(counts["scale(age)"][1])
+        question = ask_arguments(coding, {"scale(age)": Histogram(50.0, age - 50.0, 1)})
+        counts = argument_in(server.ask(question), "scale(age)")
+        return float(counts[1])
 
     every = count(100.0)
 
@@ -209,13 +220,13 @@ def by_withheld_counts(server: Server) -> Guess:
 def by_overflow(server: Server) -> Guess:
     """Whether a combination of columns is beyond float64 for some row, as its unit changes."""
     coding = server.coding("visits ~ age + income")
-    server.ask(Code(coding))
+    server.ask(ask_moments(coding))
     scaling = Scaling(np.zeros(3), np.ones(3), 1.0)
     largest = np.finfo(np.float64).max
 
     def above(age: float) -> bool:
         D = np.array([[0, largest / age, 0], [0, 0, 1e-300]]).T
-        return not np.isfinite(server.ask(Products(coding, scaling, D))[0, 1])
+        return not np.isfinite(products_in(server.ask(ask_products(coding, scaling, D)))[0, 1])
 
     return Guess(bisected(20, 200, above), float(server.frame["age"].max()))
 
@@ -225,7 +236,7 @@ def by_boundary_knots(server: Server) -> Guess:
 
     def above(age: float) -> bool:
         spline = f"bs(age, degree=1, Boundary.knots=c(-1000, {age}))"
-        found = server.ask(Code(server.coding(f"income ~ {spline}"))).warnings
+        found = server.ask(ask_moments(server.coding(f"income ~ {spline}"))).warnings
         return any("beyond the boundary" in each.one for each in found)
 
     return Guess(bisected(20, 200, above), float(server.frame["age"].max()))

@@ -14,7 +14,6 @@ from fedsplit.clients.local_models import LocalModel
 from fedsplit.clients.questions import Gradient, Information, Prox
 from fedsplit.local.gradient import GradientProx
 from fedsplit.regression.client.design import Moments
-from fedsplit.regression.client.questions.moments import Code
 
 ALONE = "answers depend on points that they name"
 SIGNS = ((1, 0, 0), (-1, 1, 0), (-1, 0, 1), (1, 1, 1))
@@ -49,7 +48,7 @@ class Cell:
     def prepared(self, formula: str, family: str = "poisson") -> tuple[str, Moments]:
         """The key of a model, and its moments."""
         coding = self._server.coding(formula, family)
-        told: Moments = self._server.ask(Code(coding)).moments
+        told: Moments = self._server.moments(coding)
         return self._server.settle(coding, len(told.names)), told
 
     def gradient(self, key: str, x: Array) -> Array:

@@ -19,10 +19,11 @@ from attacks.server import (
 )
 from fedsplit.arrays import Array
 from fedsplit.clients.questions import Information
+from fedsplit.regression.client.coding import Frame, key_of
 from fedsplit.regression.client.design import Scaling
-from fedsplit.regression.client.questions.coding import Frame, key_of
-from fedsplit.regression.client.questions.moments import Code, Products, Settle
+from fedsplit.regression.client.questions.settle import Settle
 from fedsplit.regression.client.questions.survey import Survey
+from sum_questions import ask_moments, ask_products, products_in
 
 GROUP = "groups of fewer than k rows"
 NOTHING = ""
@@ -64,10 +65,10 @@ def by_rounding(server: Server) -> Guess:
     small = 1e-12
     formula = f"bmi ~ age + I(age + {small}*(age >= {server.oldest()})) + income"
     coding = server.coding(formula.replace("bmi", "visits"))
-    server.ask(Code(coding))
+    server.ask(ask_moments(coding))
     D = np.array([[0, -1, 1, 0], [0, 0, 0, 1.0]]).T
     scaling = Scaling(np.zeros(4), np.ones(4), 1.0)
-    told = server.ask(Products(coding, scaling, D))
+    told = products_in(server.ask(ask_products(coding, scaling, D)))
     gap = math.sqrt(told[0, 0] / server.few)
     return Guess(told[0, 1] / gap, server.secret)
 
@@ -87,7 +88,7 @@ def by_exact_differences(server: Server) -> Guess:
     ulp = 1.5e-14
     condition = f"(age >= {server.oldest()})"
     coding = server.coding(f"visits ~ age + I(age + {ulp}*{condition}) + income", "poisson")
-    server.ask(Code(coding))
+    server.ask(ask_moments(coding))
     whiten = np.array([[0, 0], [-1 / ulp, 0], [1 / ulp, 0], [0, 1e-3]])
     scaling = Scaling(np.zeros(4), np.array([1, 3.0, 3.0, 1.0]), 1.0)
     frame = Frame(scaling, whiten, 1.345, False, np.zeros(2), precise=True)
@@ -210,8 +211,10 @@ def by_two_scales(server: Server) -> Guess:
     cell = f"(age >= {age})*(bmi >= {bmi})*(ill == {ill})"
     formula = f"visits ~ I(1e6*(ill != {ill}) + 4*(ill == {ill}) + 1e-8*{cell})"
     coding = server.coding(f"{formula} + I(income*(ill == {ill}))")
-    server.ask(Code(coding))
-    told = server.ask(Products(coding, Scaling(np.zeros(3), np.ones(3), 1.0), np.eye(3)))
+    server.ask(ask_moments(coding))
+    told = products_in(
+        server.ask(ask_products(coding, Scaling(np.zeros(3), np.ones(3), 1.0), np.eye(3)))
+    )
     kept = server.frame.dropna()
     others = float(kept["income"][kept["ill"] == ill].sum())
     of_cell = rows[rows["ill"] == ill]["income"].sum()
@@ -264,11 +267,11 @@ def by_huge_columns(server: Server) -> Guess:
 def by_underflow(server: Server) -> Guess:
     """A product that is 0 or the least number of float64: a condition, in any formula."""
     coding = server.coding("visits ~ age + income")
-    server.ask(Code(coding))
+    server.ask(ask_moments(coding))
     least, huge = 5e-324, 1e300
     D = np.array([[0, least, 0], [0, 0, huge]]).T
     scaling = Scaling(np.zeros(3), np.array([1.0, 2 * server.oldest(), 1.0]), 1.0)
-    told = server.ask(Products(coding, scaling, D))
+    told = products_in(server.ask(ask_products(coding, scaling, D)))
     return Guess(told[0, 1] / least / huge, server.secret)
 
 
@@ -278,9 +281,9 @@ def by_rounded_combinations(server: Server) -> Guess:
     at = len(ill) - server.few
     age = float((ill["age"][at - 1] + ill["age"][at]) / 2)
     coding = server.coding("visits ~ age + ill + ill:income")
-    server.ask(Code(coding))
+    server.ask(ask_moments(coding))
     D = np.array([[2.0**58, 32 / age, -(2.0**58), 0], [0, 0, 0, 1.0]]).T
-    told = server.ask(Products(coding, Scaling(np.zeros(4), np.ones(4), 1.0), D))
+    told = products_in(server.ask(ask_products(coding, Scaling(np.zeros(4), np.ones(4), 1.0), D)))
     return Guess(told[0, 1] / 64, float(ill["income"][at:].sum()))
 
 

@@ -17,8 +17,7 @@ from fedsplit.clients.questions import Decrement, Gradient, Information, Line, P
 from fedsplit.local.gradient import GradientProx
 from fedsplit.local.newton import ExactProx
 from fedsplit.regression.client.design import Scaling
-from fedsplit.regression.client.questions.fitted import Fitted
-from fedsplit.regression.client.questions.moments import Code
+from sum_questions import ask_moments, ask_pearson, number_in
 
 FAR = 1e6
 POINT = "\\|aᵀx\\| is at most 40, numbers are at least 1e-100"
@@ -29,7 +28,7 @@ ROUNDED = "sums are rounded"
 def by_first_steps(server: Server) -> Guess:
     """A solver that stops after one gradient step tells the gradient where it began."""
     coding = server.coding("visits ~ age + income", "poisson")
-    server.ask(Code(coding))
+    server.ask(ask_moments(coding))
     key = server.settle(coding, 3)
     far = np.array([-9000.0, 120.0, 0.0])
     one = GradientProx(steps=1, step=1.0)
@@ -40,7 +39,7 @@ def by_first_steps(server: Server) -> Guess:
 
 def by_far_poisson(server: Server) -> Guess:
     coding = server.coding("visits ~ age + income", "poisson")
-    server.ask(Code(coding))
+    server.ask(ask_moments(coding))
     key = server.settle(coding, 3)
     told = server.ask(Gradient(np.array([-9000.0, 120.0, 0.0])), key).rows[0]
     return Guess(told[2] / told[0], float(server.frame["income"].iloc[-1]))
@@ -49,7 +48,7 @@ def by_far_poisson(server: Server) -> Guess:
 def by_prony(server: Server) -> Guess:
     """A sum of exponentials at points none of which is far, taken apart by Prony's method."""
     coding = server.coding("visits ~ age", "poisson")
-    told = server.ask(Code(coding)).moments
+    told = server.moments(coding)
     key = server.settle(coding, 2)
     slopes = np.linspace(0.05, 1.2, 24)
     sums = []
@@ -67,7 +66,7 @@ def by_prony(server: Server) -> Guess:
 def by_crossing(server: Server) -> Guess:
     """Two matrices of Huber's loss between which one row crosses δ."""
     coding = server.coding("age ~ income", "huber")
-    server.ask(Code(coding))
+    server.ask(ask_moments(coding))
     key = server.settle(coding, 2, delta=20.0, scaling=Scaling(np.zeros(2), np.ones(2), 10.0))
     ages = server.frame["age"].to_numpy()
     told = []
@@ -105,7 +104,7 @@ def _mixed(server: Server, read: str, other: str = "") -> tuple[Array, float]:
         more = other if at % 2 else ""
         coding = server.coding(formula + more, "logistic")
         p = 5 + bool(more)
-        server.ask(Code(coding))
+        server.ask(ask_moments(coding))
         key = server.settle(coding, p)
         steps = np.array([at & 1, at >> 1 & 1, at >> 2 & 1], dtype=float)
         x = np.concatenate([[0.0], 0.1 * steps, np.zeros(p - 4)])
@@ -130,7 +129,7 @@ def by_mixed_matrices(server: Server) -> Guess:
     """Four matrices: their mixed difference is that of a cell of two, in it a third condition."""
     conditions, rows = shared(server.few)
     coding = server.coding(f"ill ~ {' + '.join(conditions)} + income", "logistic")
-    server.ask(Code(coding))
+    server.ask(ask_moments(coding))
     key = server.settle(coding, 5)
     total: Array = np.zeros((5, 5))
     for sign, old, rich in ((1, 0, 0), (-1, 1, 0), (-1, 0, 1), (1, 1, 1)):
@@ -145,7 +144,7 @@ def by_metrics(server: Server) -> Guess:
     conditions, rows = shared(server.few)
     formula = f"ill ~ {' + '.join(conditions)} + I(income*{conditions[2][1:]})"
     coding = server.coding(formula, "logistic")
-    server.ask(Code(coding))
+    server.ask(ask_moments(coding))
     key = server.settle(coding, 5)
     x = np.array([0.5, 0.0, 0.0, 0.0, 0.0])
     total: Array = np.zeros(5)
@@ -161,7 +160,7 @@ def by_metrics(server: Server) -> Guess:
 def by_decrements(server: Server) -> Guess:
     """Huber's matrices once more, from gᵀH⁻¹g for several g."""
     coding = server.coding("age ~ income", "huber")
-    server.ask(Code(coding))
+    server.ask(ask_moments(coding))
     key = server.settle(coding, 2, delta=20.0, scaling=Scaling(np.zeros(2), np.ones(2), 10.0))
     ages = server.frame["age"].to_numpy()
     told = []
@@ -180,7 +179,7 @@ def by_decrements(server: Server) -> Guess:
 def by_far_prox(server: Server) -> Guess:
     """The same where the site is sent elsewhere, and says how strongly it is drawn back."""
     coding = server.coding("visits ~ age + income", "poisson")
-    server.ask(Code(coding))
+    server.ask(ask_moments(coding))
     key = server.settle(coding, 3)
     far = np.array([-9000.0, 120.0, 0.0])
     told = server.ask(Prox(far, 1e-300, None, ExactProx(), gradient=True), key)
@@ -191,7 +190,7 @@ def by_far_prox(server: Server) -> Guess:
 def by_far_logistic(server: Server) -> Guess:
     """Where one row alone is near ½, the information is that of this row."""
     coding = server.coding("ill ~ age + income", "logistic")
-    server.ask(Code(coding))
+    server.ask(ask_moments(coding))
     key = server.settle(coding, 3)
     age = float(server.frame["age"][100])
     H = server.ask(Information(np.array([-age * 1e5, 1e5, 0.0])), key).rows[0]
@@ -201,7 +200,7 @@ def by_far_logistic(server: Server) -> Guess:
 def by_changing_sides(server: Server) -> Guess:
     """Far out a gradient is a sum over rows on the wrong side: between two points few change."""
     coding = server.coding("ill ~ age + income", "logistic")
-    server.ask(Code(coding))
+    server.ask(ask_moments(coding))
     key = server.settle(coding, 3)
     ages = server.frame["age"].to_numpy()
     told = []
@@ -215,7 +214,7 @@ def by_changing_sides(server: Server) -> Guess:
 def by_values_on_a_line(server: Server) -> Guess:
     """A loss far out is piecewise linear in the point: its kinks are single rows."""
     coding = server.coding("ill ~ age", "logistic")
-    server.ask(Code(coding))
+    server.ask(ask_moments(coding))
     key = server.settle(coding, 2)
     target = float(server.frame["age"].iloc[-1])
     grid = np.linspace(target - 0.005, target + 0.005, 201)
@@ -228,7 +227,7 @@ def by_values_on_a_line(server: Server) -> Guess:
 def by_huber(server: Server) -> Guess:
     """With a small δ the curvature is that of the few rows whose residuals are within it."""
     coding = server.coding("age ~ income", "huber")
-    server.ask(Code(coding))
+    server.ask(ask_moments(coding))
     key = server.settle(coding, 2, delta=1e-4)
     age = float(server.frame["age"][100])
     H = server.ask(Information(np.array([age, 0.0])), key).rows[0]
@@ -238,12 +237,12 @@ def by_huber(server: Server) -> Guess:
 def by_pearson(server: Server) -> Guess:
     """Where means vanish, Pearson's statistic is that of the row with the smallest mean."""
     coding = server.coding("income ~ age", "gamma")
-    server.ask(Code(coding))
+    server.ask(ask_moments(coding))
     key = server.settle(coding, 2)
     slope = 5.0
-    told = server.ask(Fitted(np.array([150.0, -slope]), 1.0), key)
+    told = number_in(server.ask(ask_pearson(np.array([150.0, -slope])), key))
     income = float(server.frame["income"].iloc[-1])
-    found = (150.0 + 0.5 * math.log(told.pearson / income**2)) / slope
+    found = (150.0 + 0.5 * math.log(told / income**2)) / slope
     return Guess(found, float(server.frame["age"].max()))
 
 
@@ -252,7 +251,7 @@ def by_other_words(server: Server) -> Guess:
     matrices = 0
     for times in range(1, 60):
         coding = server.coding(f"visits ~ I({times}*age) + I({times}*income)", "poisson")
-        server.ask(Code(coding))
+        server.ask(ask_moments(coding))
         scaling = Scaling(np.array([0, 50.0, 1000]), np.array([1, 20.0, 800]) * times, 1.0)
         key = server.settle(coding, 3, scaling=scaling)
         for k in range(4):

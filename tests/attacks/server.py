@@ -13,15 +13,16 @@ import pandas as pd
 from fedsplit.arrays import Array
 from fedsplit.clients.question import Question
 from fedsplit.data.types import Type
-from fedsplit.regression.client.design import Scaling
+from fedsplit.regression.client.coding import Coding, Frame, key_of
+from fedsplit.regression.client.design import Moments, Scaling
 from fedsplit.regression.client.guards.rules import WARN, Rules
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.questions.coding import Coding, Frame, key_of
-from fedsplit.regression.client.questions.moments import Code, Settle
+from fedsplit.regression.client.questions.settle import Settle
 from fedsplit.remote.channel import Request
 from fedsplit.remote.messages import read_reply, write_request
 from fedsplit.sites.options import SiteOptions
 from fedsplit.sites.service import Site
+from sum_questions import ask_moments, moments_in
 
 NAME = "clinic"
 ROWS = 200
@@ -105,9 +106,13 @@ class Server:
             plan = replace(plan, classes=["0", "1"])
         return Coding(plan, False, (NAME,))
 
+    def moments(self, coding: Coding) -> Moments:
+        """The moments of coded rows."""
+        return moments_in(self.ask(ask_moments(coding)), coding)
+
     def code(self, formula: str, family: str = "gaussian", **changes: Any) -> Any:
         """The moments of a design."""
-        return self.ask(Code(self.coding(formula, family, **changes))).moments
+        return self.moments(self.coding(formula, family, **changes))
 
     def settle(
         self, coding: Coding, p: int, delta: float = 1.345, scaling: Scaling | None = None

@@ -214,6 +214,11 @@ class Question(ABC):
         return re.sub("(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
     @property
+    def titles(self) -> tuple[str, ...]:
+        """By what names a single question is admitted, counted and logged."""
+        return (self.name(),)
+
+    @property
     def matrices(self) -> int:
         """How many matrices of its rows a client tells in its answer."""
         return 0

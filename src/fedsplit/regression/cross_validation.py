@@ -14,8 +14,7 @@ from fedsplit.clients.questions import Decrement, ProofScalars, Value
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError, listed
 from fedsplit.methods.information import FedSplitInformation
-from fedsplit.regression.client.design import Moments
-from fedsplit.regression.client.questions.coding import Frame
+from fedsplit.regression.client.coding import Frame
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import Agreement
 from fedsplit.regression.server.federation import AboutCosts, CodedRows
@@ -141,7 +140,6 @@ class HeldOut:
 
     rows: CodedRows
     frame: Frame
-    moments: Sequence[Moments]
 
 
 def _held_out(
@@ -162,7 +160,7 @@ def _held_out(
     problem = yield from set_up(inside, known, settings, agreement.intercept, labels)
     problem = problem.with_ridge(np.zeros(problem.d))
     points = yield from _points(problem, penalties)
-    costs = HeldOut(outside, problem.frame, unknown)
+    costs = HeldOut(outside, problem.frame)
     start = np.zeros(problem.d)
     answer = yield AboutCosts(costs, Decrement(start, start))
     floor = ProofScalars(**answer.parts).floor.sum()

@@ -17,9 +17,10 @@ from fedsplit.data.sources.sources import sources
 from fedsplit.errors import InputError, NotConverged, listed
 from fedsplit.loop.trace import Trace
 from fedsplit.regression.client.dataset import Dataset
-from fedsplit.regression.client.dataset_cohort import UNSTATED, DatasetCohort
+from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.guards.ledger import HIGH, DisclosureLedger
 from fedsplit.regression.client.plan import columns_of
+from fedsplit.regression.client.release import UNSTATED
 from fedsplit.regression.engines import ENGINES
 from fedsplit.regression.fields import with_options
 from fedsplit.regression.options import FitOptions, Regression

@@ -29,6 +29,7 @@ from msgspec.msgpack import Ext
 from fedsplit.errors import InputError
 from fedsplit.local import SOLVERS
 from fedsplit.local.solver import ProxSolver
+from fedsplit.statistic import STATISTICS, Statistic
 
 MAGIC = b"fsp2"
 
@@ -82,9 +83,9 @@ def decode(kind: Any, data: bytes, largest: int = 2**30) -> Any:
     kind : type
         Composed of int, float, bool, str, None, Literal, unions, list and Sequence (both give a
         list), tuple, set, frozenset, dict and Mapping (both give a dict), NDArray, dataclasses,
-        NamedTuples and ``ProxSolver``. Any other type raises ``TypeError``, as does a union of two
-        collections, or of a mapping and a record. Where a float is expected an int is accepted,
-        and stays one.
+        NamedTuples, ``ProxSolver`` and ``Statistic``. Any other type raises ``TypeError``, as does
+        a union of two collections, or of a mapping and a record. Where a float is expected an int
+        is accepted, and stays one.
     data : bytes
         The message, from any source: whatever is not a message of this type raises ``InputError``.
     largest : int
@@ -105,7 +106,7 @@ def decode(kind: Any, data: bytes, largest: int = 2**30) -> Any:
             f"message: expected {MAGIC.decode()} and a header, got something else, a part, or a "
             "message of another version of fedsplit"
         )
-    decoder = _decoder(kind)
+    decoder = _decoder(kind, len(STATISTICS))
     try:
         header = decoder.decode(data[8:end])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -232,7 +233,10 @@ class _Reader:
 
 
 @cache
-def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
+def _decoder(kind: Any, known: int) -> msgspec.msgpack.Decoder[Any]:
+    """The decoder of a type, where so many statistics are known."""
+    _schema.cache_clear()
+    _members.cache_clear()
     return msgspec.msgpack.Decoder(_schema(kind))
 
 
@@ -277,6 +281,8 @@ def _members(kind: Any) -> list[Any]:
     """Return the alternatives of a union, or the type itself."""
     if kind is ProxSolver:
         return list(SOLVERS.values())
+    if kind is Statistic:
+        return list(STATISTICS.values())
     if get_origin(kind) in (Union, UnionType):
         return [member for each in get_args(kind) for member in _members(each)]
     return [kind]

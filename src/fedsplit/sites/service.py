@@ -16,9 +16,11 @@ from fedsplit.clients.question import Question
 from fedsplit.clients.questions import QUESTIONS
 from fedsplit.errors import InputError, RequestError, listed
 from fedsplit.regression.client.cache import CachedCohort
+from fedsplit.regression.client.coding import Coding
 from fedsplit.regression.client.questions import FIT_QUESTIONS
 from fedsplit.regression.client.questions.noisy import NoisedSum, NoisySums
-from fedsplit.regression.client.questions.survey import Measure, Survey
+from fedsplit.regression.client.questions.sum_question import SumQuestion
+from fedsplit.regression.client.questions.survey import Survey
 from fedsplit.remote.channel import Reply, Request, Unprepared
 from fedsplit.remote.messages import (
     PROTOCOL,
@@ -372,6 +374,6 @@ def _begins_a_fit(question: Question) -> bool:
 def _surveys_a_draft(question: Question) -> bool:
     """Whether a question is about columns that are still to be agreed on."""
     match question:
-        case Survey(coding=coding) | Measure(coding=coding):
+        case Survey(coding=coding) | SumQuestion(coding=Coding() as coding):
             return coding.plan.draft
     return False

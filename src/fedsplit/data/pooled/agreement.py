@@ -38,4 +38,4 @@ def spread() -> Dialogue[Spread]:
     n, mean, deviation = yield from mean_and_deviation()
     grid = coarse_grid(mean, deviation)
     counts = yield grid
-    return Spread(grid, counts, n)
+    return Spread(grid, counts[0], n)

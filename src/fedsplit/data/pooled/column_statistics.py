@@ -1,14 +1,12 @@
 """Sums over the rows of all clients that functions such as ``poly`` and ``cut`` depend on.
 
-Each one says how a client computes its part, how the parts are combined, and what is wrong with a
-part that came from elsewhere. A part is one array, so that nothing else can travel. None of them
-holds a smallest or largest value, or a quantile, of a client.
+Each one says what is summed, and the shape of what comes back. None of them holds a smallest or
+largest value, or a quantile, of a client.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
@@ -18,13 +16,11 @@ from numpy.typing import NDArray
 
 from fedsplit.arrays import Array
 from fedsplit.data.pooled.orthogonal_polynomials import Recurrence
-from fedsplit.sums import Summands, Total, about_means, rounded
+from fedsplit.statistic import AboutMeans, Computed, MeanProducts, Part, RowSum, Shape, Sums
+from fedsplit.sums import Summands
 
 MOST_DEGREE = 20
 """Of the polynomials whose products a client adds up."""
-
-LARGEST = (2.0**53, 1e150, 1e300)
-"""A count, a mean and a sum of squares, up to which sums over clients do not overflow."""
 
 MOST_CELLS = 100
 """Of a histogram."""
@@ -60,44 +56,14 @@ class ColumnMoments:
         """How many numbers about the values a client sends, beside counts of many rows."""
         return 2
 
-    def part(self, x: Array, limit: Withheld) -> Array:
-        """What a client adds: of its values, (n,); small counts are withheld."""
-        if len(x) == 0:
-            return np.zeros(3)
-        mean = x.mean()
-        return np.array([len(x), mean, np.square(x - mean).sum()])
+    @property
+    def shape(self) -> Shape:
+        """Of what comes back."""
+        return AboutMeans(1, [(0, 0)], bounded=True)
 
-    def columns(self, x: Array, limit: Withheld) -> Array:
-        """The columns whose sums or products a part tells, (n, q)."""
-        return np.column_stack([np.ones_like(x), x - x.mean()])
-
-    def total(self, parts: Sequence[Array]) -> Array:
-        """That of all clients."""
-        n = math.fsum(count for count, _, _ in parts)
-        mean = math.fsum(count * own for count, own, _ in parts) / max(n, 1.0)
-        scatter = math.fsum(part + count * (own - mean) ** 2 for count, own, part in parts)
-        return np.array([n, mean, scatter])
-
-    def add(self, to: Summands, part: Array) -> None:
-        """Add a client's part to sums in which no single one is seen."""
-        n, mean, scatter = part
-        first = np.zeros(1, dtype=np.intp)
-        means, scatters = np.array([mean]), np.array([scatter])
-        to.add_about_means(float(n), means, scatters, (first, first), scatters)
-
-    def read(self, total: Total) -> Array:
-        """That of all clients, from the sums."""
-        n, value, square = total.wide(3)
-        if n == 0:
-            return np.zeros(3)
-        scatter = float(about_means(square, value, value, n))
-        return np.array([rounded(n), value / n, max(0.0, scatter)])
-
-    def check(self, part: Array) -> str:
-        """What is wrong with a client's part: an empty text if nothing is."""
-        if part.shape != (3,) or not (np.abs(part) <= LARGEST).all() or min(part[0], part[2]) < 0:
-            return "moments that no column can have"
-        return ""
+    def part(self, x: Array, limit: Withheld) -> Part:
+        """What a client sums: of its values, (n,); small counts are withheld."""
+        return MeanProducts(x[:, None], np.ones(len(x)), [(0, 0)])
 
 
 @dataclass(frozen=True)
@@ -130,33 +96,27 @@ class GramMatrix:
         """They are worth the sums of z to z^2k."""
         return 2 * len(self.alpha)
 
-    def part(self, x: Array, limit: Withheld) -> Array:
-        q = self.columns(x, limit)
-        found: Array = q.T @ q
-        return found
+    @property
+    def shape(self) -> Shape:
+        return Sums(len(self.norm2), None)
 
-    def columns(self, x: Array, limit: Withheld) -> Array:
-        return Recurrence(self.alpha, self.norm2).values((x - self.centre) / self.scale)
+    def part(self, x: Array, limit: Withheld) -> Part:
+        z = (x - self.centre) / self.scale
+        return RowSum(Recurrence(self.alpha, self.norm2).values(z))
 
-    def total(self, parts: Sequence[Array]) -> Array:
-        found: Array = np.sum(parts, axis=0)
-        return found
+
+@dataclass(frozen=True)
+class CellCounts(Sums):
+    """Counts of neighbouring cells, some of which a client may have merged and spread evenly."""
 
     def add(self, to: Summands, part: Array) -> None:
-        to.add(part)
-
-    def read(self, total: Total) -> Array:
-        return total.take(len(self.norm2), len(self.norm2))
-
-    def check(self, part: Array) -> str:
-        if part.shape != (len(self.norm2), len(self.norm2)) or not np.isfinite(part).all():
-            return "products of polynomials of the wrong shape, or not finite"
-        return ""
+        """By whole numbers: halves and quarters would tell which client has merged cells."""
+        to.add(np.diff(np.floor(np.cumsum(part)), prepend=0.0))
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """Counts of rows in cells of equal width, with one open cell on either side: (cells + 2,).
+    """Counts of rows in cells of equal width, with one open cell on either side: (1, cells + 2).
 
     A client of few rows merges 2, 4 or 8 neighbouring cells, as the number of its rows says, and
     spreads their count evenly. Counts below the smallest that may leave the client are zero.
@@ -189,17 +149,18 @@ class Histogram:
     def sums(self) -> int:
         return 0
 
-    def part(self, x: Array, limit: Withheld) -> Array:
-        found = np.zeros(self.cells + 2)
-        for (start, end), count in self._told(x, limit).items():
-            found[start:end] = count / (end - start)
-        return found
+    @property
+    def shape(self) -> Shape:
+        return CellCounts(1, self.cells + 2, nonnegative=True)
 
-    def columns(self, x: Array, limit: Withheld) -> Array:
+    def part(self, x: Array, limit: Withheld) -> Part:
         cell_of = self._cell_of(x)
-        told = self._told(x, limit)
-        inside = [(start <= cell_of) & (cell_of < end) for start, end in told]
-        return np.column_stack([np.ones(len(x)), *inside]).astype(np.float64)
+        counts = np.zeros((1, self.cells + 2))
+        inside = [np.ones(len(x))]
+        for (start, end), count in self._told(x, limit).items():
+            counts[0, start:end] = count / (end - start)
+            inside.append(((start <= cell_of) & (cell_of < end)).astype(np.float64))
+        return Computed(counts, [RowSum(np.column_stack(inside), np.ones((len(x), 1)))])
 
     def _cell_of(self, x: Array) -> NDArray[np.intp]:
         return np.searchsorted(self.edges, x, side="right")
@@ -223,22 +184,6 @@ class Histogram:
             merged *= 2
         return merged
 
-    def total(self, parts: Sequence[Array]) -> Array:
-        found: Array = np.sum(parts, axis=0)
-        return found
 
-    def add(self, to: Summands, part: Array) -> None:
-        """By whole numbers: halves and quarters would tell which client has merged cells."""
-        to.add(np.diff(np.floor(np.cumsum(part)), prepend=0.0))
-
-    def read(self, total: Total) -> Array:
-        return total.take(self.cells + 2)
-
-    def check(self, part: Array) -> str:
-        if part.shape != (self.cells + 2,) or not np.isfinite(part).all() or (part < 0).any():
-            return "a histogram of the wrong shape, or with negative counts"
-        return ""
-
-
-Statistic: TypeAlias = ColumnMoments | GramMatrix | Histogram
+ColumnStatistic: TypeAlias = ColumnMoments | GramMatrix | Histogram
 """What clients are asked for."""

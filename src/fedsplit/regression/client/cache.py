@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,30 +13,30 @@ import numpy as np
 
 from fedsplit import files
 from fedsplit.arrays import Array
+from fedsplit.clients.question import Question
 from fedsplit.files import Stamp
 from fedsplit.losses.observations import Observations
+from fedsplit.regression.client.coding import Coding, Frame, key_of
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
-from fedsplit.regression.client.design import Design, Moments, Scaling
+from fedsplit.regression.client.design import Design
 from fedsplit.regression.client.grouped import Groups
 from fedsplit.regression.client.guards.ledger import DisclosureLedger
 from fedsplit.regression.client.guards.rules import WARN, Rules
 from fedsplit.regression.client.numbers import check_numbers
-from fedsplit.regression.client.questions.coding import Coding, Frame, key_of
 from fedsplit.regression.client.questions.fit_question import FitQuestion, strict_is_asked
-from fedsplit.regression.client.questions.fitted import Fitted
-from fedsplit.regression.client.questions.moments import Coded
+from fedsplit.regression.client.questions.sum_question import SumQuestion
+from fedsplit.regression.client.statistics.moments import moments_of
 from fedsplit.regression.client.validation import (
     check_coding,
     check_frame,
     check_question,
-    check_scaling,
-    check_whitening,
 )
 from fedsplit.regression.families import FAMILIES
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request
 from fedsplit.remote.cohort import other_data, same_data
+from fedsplit.statistic import Values
 
 KEPT = 4
 """How many codings of the data are kept, and how many frames of each: the latest ones."""
@@ -62,7 +62,8 @@ class Prepared(NamedTuple):
         Of the design.
     classes : int
         How many classes a classifier has.
-    moments : Moments
+    told : mapping of str to array
+        Their moments, as the server has them.
     rules : Rules
         Those under which the rows were coded.
     groups : Groups or None
@@ -72,7 +73,7 @@ class Prepared(NamedTuple):
     origin: Origin
     columns: tuple[str, ...]
     classes: int
-    moments: Moments
+    told: Mapping[str, Array]
     rules: Rules
     groups: Groups | None = None
 
@@ -98,6 +99,8 @@ class CachedCohort(DatasetCohort):
         super().__init__([dataset], rules, vectors)
         self._folder = folder / "prepared"
         self._dataset = dataset
+        self._read_from: Origin | None = None
+        self._belongs: Callable[[Coding, Frame], None] | None = None
         if rules.refuse or vectors:  # otherwise rows have no numbers that last
             dataset.ledger = DisclosureLedger(folder / "disclosed")
 
@@ -114,31 +117,34 @@ class CachedCohort(DatasetCohort):
         strict = self.asked_strict or any(map(strict_is_asked, request.parts))
         if self.rules.asked(strict).refuse:
             check_numbers(request.parts)
-        self._prepare(request)
-        if request.key in self._prepared:
-            frame, problem = self._prepared[request.key]
-            if belongs is not None and self._coding is not None:
-                belongs(self._coding, frame)
-            d = problem.d
-            if isinstance(request.question, FitQuestion) and frame.whiten is not None:
-                # its points are coefficients of the scaled columns, those that are aliased included
-                p, r = frame.whiten.shape
-                d = d // r * p
-            check_question(request.question, d)
+        self._belongs = belongs
         value = super().answer(request)
-        if self.rules.refuse and isinstance(request.question, Fitted):
-            self._dataset.private += filter(None, [self._dataset.ledger.in_words()])
+        if self.rules.refuse and _ends(request.question):
+            column = self.rules.person
+            persons = None if column is None else self._dataset.persons(column)
+            self._dataset.private += filter(None, [self._dataset.ledger.in_words(persons)])
         return value
 
-    def code(self, coding: Coding) -> list[Coded]:
-        origin = self._origin()  # before the rows are read: they may change on the way
-        coded = super().code(coding)
-        self._save(coding, origin)
-        return coded
+    def _prepare(self, request: Request) -> None:
+        super()._prepare(request)
+        if request.key not in self._prepared:
+            return
+        frame, problem = self._prepared[request.key]
+        if self._belongs is not None and self._coding is not None:
+            self._belongs(self._coding, frame)
+        if not isinstance(request.question, FitQuestion):
+            check_question(request.question, problem.d)
 
-    def settle(self, coding: Coding, frame: Frame) -> list[Moments]:
-        self._load_or_code(coding)
-        check_frame(frame, self.rows[0], self._moments[0])
+    def code(self, coding: Coding) -> None:
+        self._read_from = self._origin()  # before the rows are read: they may change on the way
+        super().code(coding)
+
+    def coded(self, coding: Coding) -> None:
+        self._save(coding, self._read_from)
+
+    def settle(self, coding: Coding, frame: Frame) -> list[Values]:
+        self.load_or_code(coding, scaled=True)
+        check_frame(frame, self.rows[0], moments_of(self._moments(self.rows[0]), coding.plan))
         moments = super().settle(coding, frame)
         folder = self._folder_of(coding)
         if folder.is_dir():
@@ -147,28 +153,28 @@ class CachedCohort(DatasetCohort):
             _keep_latest(path for path in folder.iterdir() if path.is_dir())
         return moments
 
-    def products(self, coding: Coding, scaling: Scaling, directions: Array) -> list[Array]:
-        self._load_or_code(coding)
-        check_scaling(scaling, self.rows[0], self._moments[0])
-        check_whitening(directions, self.rows[0])
-        return super().products(coding, scaling, directions)
+    def load_or_code(self, coding: Coding, scaled: bool = False) -> None:
+        """Take the rows whose moments were told; they must still be the same.
 
-    def _load_or_code(self, coding: Coding) -> None:
-        """Take the rows whose moments were told; they must still be the same."""
-        if self._coding != coding:
-            self._load(coding)
-        if self._coding == coding:
+        Parameters
+        ----------
+        coding : Coding
+        scaled : bool
+            Whether rows that have been scaled will do.
+        """
+        if self._coding == coding and (scaled or self.rows[0].scaling is None):
             return
-        told = self._about(coding)
-        if told is None:
-            self.code(coding)
+        self._load(coding)
+        if self._coding == coding and self.rows[0].scaling is None:
             return
-        origin = self._origin()
-        [fresh] = super().code(coding)
-        if not same_data(told.moments, fresh.moments):
+        about = self._about(coding)
+        self.code(coding)
+        if about is None:
+            return
+        if not same_data(about.told, self._moments(self.rows[0])):
             self._forget()
             raise other_data([self._dataset.name])
-        self._save(coding, origin)
+        self._save(coding, self._read_from)
 
     def _data(self, coding: Coding, frame: Frame) -> list[Observations]:
         without_ridge = key_of(coding, frame.without_ridge())[:32]
@@ -196,13 +202,11 @@ class CachedCohort(DatasetCohort):
             return
         folder = self._folder_of(coding)
         [design] = self.rows
-        [moments] = self._moments
+        told = self._moments(design)
         shutil.rmtree(folder, ignore_errors=True)
         _write_arrays(folder, {name: getattr(design, name) for name in ARRAYS})
         rules = self.rules.asked(coding.strict)
-        about = Prepared(
-            origin, tuple(design.columns), design.classes, moments, rules, design.groups
-        )
+        about = Prepared(origin, tuple(design.columns), design.classes, told, rules, design.groups)
         files.write(folder / "about", codec.encode(about))
         _keep_latest(path for path in self._folder.iterdir() if path.is_dir())
 
@@ -234,7 +238,8 @@ class CachedCohort(DatasetCohort):
         )
         self._forget()
         self.rows = [rows]
-        self._moments = [about.moments]
+        self._told = {rows.name: about.told}
+        self._findings = {rows.name: ()}
         self._coding = coding
 
     def _about(self, coding: Coding) -> Prepared | None:
@@ -259,6 +264,11 @@ class CachedCohort(DatasetCohort):
             self._load(coding)
             if self._coding == coding:
                 super().settle(coding, frame)
+
+
+def _ends(question: Question) -> bool:
+    """Whether a question is about the end of a fit."""
+    return isinstance(question, SumQuestion) and question.kind == "end"
 
 
 def _keep_latest(paths: Iterable[Path]) -> None:

@@ -5,21 +5,21 @@ Before the rounds only counts, names of levels, sums and ``Moments`` leave a cli
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedsplit.arrays import Array
 from fedsplit.data.categories import Level, counted_levels, level_codes
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.formula.model_frame import ModelFrame
 from fedsplit.data.formula.pooled_functions import counted, extrapolated
 from fedsplit.data.look_alikes import check_looks
-from fedsplit.data.pooled.column_statistics import Statistic
 from fedsplit.data.sources.client_data import GroupSource, Source
 from fedsplit.data.tables import Table
 from fedsplit.data.types import declaration, level_form
@@ -27,16 +27,17 @@ from fedsplit.errors import InputError
 from fedsplit.regression.client.design import Design
 from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.guards import thresholds
-from fedsplit.regression.client.guards.ledger import DisclosureLedger, RowSum
+from fedsplit.regression.client.guards.ledger import DisclosureLedger
 from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.regression.client.guards.statements import of_columns, of_survey
-from fedsplit.regression.client.measuring import Measured, measure, measured_columns
+from fedsplit.regression.client.guards.statements import of_survey
 from fedsplit.regression.client.plan import Plan, ReadRows
 from fedsplit.regression.client.privacy.bounded_rows import BoundedRows, bounded_rows
 from fedsplit.regression.client.privacy.privacy import Privacy
 from fedsplit.regression.client.response import trials
+from fedsplit.regression.client.statistics.functions import OfArgument, TableRows
 from fedsplit.regression.client.survey import RowCounts, SurveyAnswer, locally_typed
 from fedsplit.regression.families import FAMILIES
+from fedsplit.statistic import RowSum, Statistic
 
 
 class Dataset:
@@ -56,8 +57,6 @@ class Dataset:
         What was disclosed of the rows.
     version : str
         Which rows they are, where they may change.
-    state : callable
-        Called with what makes the sums that an answer discloses, by everything that answers.
     private : list of str
         What the owner alone should know of the last answers.
     """
@@ -72,7 +71,6 @@ class Dataset:
         self._ids = ids
         self.ledger = DisclosureLedger()
         self.version = ""
-        self.state: Callable[[Callable[[], Sequence[RowSum]]], None] = lambda make: None
         self.private: list[str] = []
         # The rows of the last survey, which is followed by a design of the same.
         self._read: ReadRows | None = None
@@ -82,57 +80,77 @@ class Dataset:
         """The file that the rows come from, if they come from one."""
         return self._source.path if isinstance(self._source, Table) else None
 
-    def survey(self, plan: Plan, rules: Rules) -> SurveyAnswer:
+    def survey(
+        self, plan: Plan, rules: Rules
+    ) -> tuple[SurveyAnswer, NDArray[np.intp] | None, Callable[[], list[RowSum]]]:
         """Answer what the columns of a plan hold, before or after types are agreed on.
 
         What there is to complain of in columns of a draft is left to the next question: the
         coordinator may have something else to say first. Not so under rules that refuse, where an
         answer that is left out would be a refusal that nobody counts.
+
+        Returns
+        -------
+        answer : SurveyAnswer
+        where, sums : (n,) array of int or None, callable
+            Which rows were counted, and what makes the sums: names and types of columns are none.
         """
         if not plan.draft:
-            return SurveyAnswer((), {}, self._count(plan, rules))
-        self.state(list)  # names and types of columns are no sums over rows
-        names, counts = self._source.names(), None
-        profiles = self._source.columns(plan.needed)
+            counts = self._count(plan, rules)
+            return SurveyAnswer((), {}, counts), *self._counted(plan)
+        names, profiles = self._source.names(), self._source.columns(plan.needed)
         with suppress(*_deferred(rules)):
             typed = locally_typed(plan.expanded(names), profiles)
             if typed is not None:
                 counts = self._count(typed, rules)
-        return SurveyAnswer(tuple(names), profiles, counts)
+                return SurveyAnswer(tuple(names), profiles, counts), *self._counted(typed)
+        return SurveyAnswer(tuple(names), profiles, None), None, list
 
-    def measure(
+    def _counted(self, plan: Plan) -> tuple[NDArray[np.intp], Callable[[], list[RowSum]]]:
+        frame = self.complete(plan)
+        where = self.numbers(frame.index.to_numpy(dtype=np.intp))
+        return where, partial(of_survey, frame, plan)
+
+    def table_rows(
         self, plan: Plan, statistics: Mapping[str, Statistic], rules: Rules
-    ) -> Measured | None:
-        """Compute what functions such as ``poly`` need to know of the complete rows.
+    ) -> tuple[TableRows, list[Finding]] | None:
+        """The complete rows that functions such as ``poly`` depend on, with what is to be said.
 
         None for a draft whose functions have arguments that this client cannot read by itself: the
         type of a category depends on all clients.
         """
         if not plan.draft:
-            return self._measured(plan, statistics, rules)
-        self.state(list)  # that it cannot be read
+            return self._table_rows(plan, statistics, rules)
         with suppress(*_deferred(rules)):
             typed = locally_typed(
                 plan.expanded(self._source.names()), self._source.columns(plan.needed)
             )
             used = {column for call in plan.parsed.pooled for column in call.columns}
             if typed is not None and not used & typed.categorical:
-                return self._measured(typed, statistics, rules)
+                return self._table_rows(typed, statistics, rules)
         return None
 
-    def _measured(self, plan: Plan, statistics: Mapping[str, Statistic], rules: Rules) -> Measured:
-        rows = plan.rows(self.complete(plan))
-        if rows.frame.empty:  # there is nothing that a rule could be about
-            nothing: Array = np.zeros(0)
-            parts = {text: each.part(nothing, rules.withheld) for text, each in statistics.items()}
-            self.state(lambda: [])
-            return Measured(0, parts, ())
-        found = measure(self.name, plan, rows, statistics, rules, self.ledger, self.version)
-        where = self.numbers(rows.frame.index.to_numpy(dtype=np.intp))
-        self.state(
-            lambda: of_columns(measured_columns(self.name, plan, rows, statistics, rules), where)
-        )
-        return found
+    def _table_rows(
+        self, plan: Plan, statistics: Mapping[str, Statistic], rules: Rules
+    ) -> tuple[TableRows, list[Finding]]:
+        rows = TableRows(self.name, plan, plan.rows(self.complete(plan)), rules.withheld)
+        if rows.frame.frame.empty:  # there is nothing that a rule could be about
+            return rows, []
+        known = {each.text: each for each in statistics.values() if isinstance(each, OfArgument)}
+        columns = {text: rows.argument(text) for text in known}
+        sums: Counter[str] = Counter()
+        for call in plan.parsed.pooled:
+            if call.text in known:
+                sums.update(dict.fromkeys(call.columns, known[call.text].statistic.sums))
+        warnings = thresholds.in_sums(self.name, columns, sums, rules)
+        warnings += thresholds.in_columns(self.name, int(rows.used.sum()), {}, rules)
+        thresholds.refuse(warnings, rules)
+        if rules.refuse:
+            for text, each in known.items():
+                for part in each.statistic.part(columns[text], rules.withheld).disclosed():
+                    names = [text] * part.left.shape[1]
+                    thresholds.check_digits(self.name, names, part.left)
+        return rows, warnings
 
     def numbers(self, places: NDArray[np.intp]) -> NDArray[np.intp]:
         """The numbers of rows that are at these places of the source."""
@@ -161,8 +179,6 @@ class Dataset:
         complete = len(read.frame)
         warnings = thresholds.in_columns(self.name, complete, levels, rules)
         thresholds.refuse(warnings, rules)
-        where = self.numbers(read.frame.index.to_numpy(dtype=np.intp))
-        self.state(lambda: of_survey(read.frame, plan, where))
         warnings += self._notes(read.merged)
         orders = {column: each for column, each in read.orders.items() if column in levels}
         return RowCounts(plan.types, read.rows, complete, read.missing, levels, orders, warnings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -11,18 +11,18 @@ import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.clients.question import CostQuestion, Question
+from fedsplit.clients.questions import Evaluate, Information
 from fedsplit.clients.stacked import QUIET, StackedClients
 from fedsplit.clients.sums import rounded_products
-from fedsplit.data.formula.formula import Formula
-from fedsplit.errors import InputError, RequestError
+from fedsplit.errors import RequestError
 from fedsplit.losses.observations import Observations
 from fedsplit.problem import Problem
+from fedsplit.regression.client.coding import Coding, Frame, key_of
 from fedsplit.regression.client.dataset import Dataset
-from fedsplit.regression.client.design import Calibration, Design, Moments, Scaling
+from fedsplit.regression.client.design import Design
 from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.guards import thresholds
 from fedsplit.regression.client.guards.extremes import without_extremes
-from fedsplit.regression.client.guards.ledger import RowSum
 from fedsplit.regression.client.guards.points import (
     At,
     RowTerms,
@@ -31,47 +31,28 @@ from fedsplit.regression.client.guards.points import (
     points_of,
     unpadded,
 )
-from fedsplit.regression.client.guards.rounding import (
-    RoundedLeastSquares,
-    rounded_moments,
-    rounded_parts,
-)
+from fedsplit.regression.client.guards.rounding import RoundedLeastSquares, rounded_parts
 from fedsplit.regression.client.guards.rules import WARN, Rules
-from fedsplit.regression.client.guards.statements import (
-    of_calibration,
-    of_design,
-    of_points,
-    of_products,
-)
+from fedsplit.regression.client.guards.statements import of_points
 from fedsplit.regression.client.privacy.bounded_rows import BoundedRows
 from fedsplit.regression.client.privacy.privacy import Privacy
-from fedsplit.regression.client.questions.coding import Coding, Frame, key_of
 from fedsplit.regression.client.questions.fit_question import FitQuestion, strict_is_asked
-from fedsplit.regression.client.questions.moments import Coded
+from fedsplit.regression.client.questions.sum_question import SumAnswer, SumQuestion
+from fedsplit.regression.client.release import Release
+from fedsplit.regression.client.rows import CostAt, FitRows
+from fedsplit.regression.client.statistics.moments import DesignMoments
 from fedsplit.regression.client.summing import SumsOfCohort
 from fedsplit.regression.families import FAMILIES
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request, Unprepared
+from fedsplit.statistic import RowSum, Values
 from fedsplit.threads import one_blas_thread
-
-UNSTATED = "unstated"
-"""What questions are counted as that do not state what they disclose."""
 
 RADIUS = "radius"
 """What radii of balls of constant Hessians are counted as."""
 
 MOST_RADII = 16
 """Of the same rows: where a radius changes along a line is a number of one row."""
-
-MATRIX = "matrix"
-"""What questions for matrices are counted as."""
-
-MOST_PROOFS = 16
-"""Of matrices, where the owner allows them for proofs only."""
-
-MOST_CALIBRATIONS = 5
-"""How often a client under rules counts the predictions of targets with the same column: where a
-count changes is a number of one row."""
 
 
 class DatasetCohort:
@@ -107,15 +88,13 @@ class DatasetCohort:
         self.rules = rules
         self.vectors = vectors
         self.names = [dataset.name for dataset in datasets]
-        self.datasets = dict(zip(self.names, datasets, strict=True))
-        for dataset in datasets:
-            dataset.state = partial(self._state, dataset.name)
+        self.datasets = {dataset.name: dataset for dataset in datasets}
         self.records = False
         self.rows: list[Design] = []
         self._coding: Coding | None = None
-        self._moments: list[Moments] = []
-        # What the answer in progress discloses, by client; None where it is not recorded.
-        self._stated: dict[str, list[RowSum]] | None = None
+        # What was found when the rows were coded, and the moments that were told then, by client.
+        self._findings: dict[str, Sequence[Finding]] = {}
+        self._told: dict[str, Values] = {}
         # The problem without its ridge, under the key of everything that it depends on.
         self._base: tuple[str, Problem] | None = None
         # The latest two preparations by key.
@@ -124,17 +103,8 @@ class DatasetCohort:
         self._clients: tuple[str, int, StackedClients] | None = None
         # The rows of the last question with noise, with what they were made by.
         self._bounded: tuple[bytes, list[BoundedRows]] | None = None
+        self._release = Release(self.datasets, WARN)
         self.sums = SumsOfCohort(self)
-
-    @classmethod
-    def of_rows(cls, coding: Coding, rows: list[Design], moments: list[Moments]) -> DatasetCohort:
-        """Clients whose rows are coded already."""
-        cohort = cls([])
-        cohort.names = list(coding.names)
-        cohort.rows = rows
-        cohort._coding = coding
-        cohort._moments = moments
-        return cohort
 
     @property
     def asked_strict(self) -> bool:
@@ -147,28 +117,24 @@ class DatasetCohort:
         return self.rules.asked(self.asked_strict).refuse
 
     def answer(self, request: Request) -> Any:
+        """The answer: a draft, by thresholds, recorded in the ledger, released."""
         if request.sums:
             return self.sums.answer(request)
         question = request.question
         with one_blas_thread(), np.errstate(**QUIET):
             strict = self.asked_strict or any(map(strict_is_asked, request.parts))
             rules = self.rules.asked(strict)
+            self._release = Release(self.datasets, rules, self.records)
             if not (rules.refuse or self.records or self.vectors):
                 return self._answer(request)
             versions = [dataset.version for dataset in self.datasets.values()]
             about = request.key, question, request.preparation, versions
-            digest = sha256(codec.encode(about)).hexdigest()
-            new = not all(digest in dataset.ledger for dataset in self.datasets.values())
-            if new:
-                self._check_number(question, rules)
-            self._stated = {} if new and (rules.refuse or self.records) else None
+            self._release.begin(sha256(codec.encode(about)).hexdigest(), question, self.vectors)
             try:
                 value = self._answer(request)
-                if new:
-                    for name in self._names_of(question):
-                        self._record(name, digest, question, rules)
+                self._release.record(self._names_of(question), question)
             finally:
-                self._stated = None
+                self._release = Release(self.datasets, WARN)
         return value
 
     def _names_of(self, question: Question) -> Sequence[str]:
@@ -183,20 +149,20 @@ class DatasetCohort:
         question = request.question
         self._prepare(request)
         if isinstance(question, FitQuestion):
-            return question.answer(self, request.key)
+            return question.answer(self, request)
         if not isinstance(question, CostQuestion):
             raise RequestError(f"the question {question.name()} is not allowed here")
         clients = self.among(request.key, request.m)
         if self._quadratic or not self.refuses:
             answer = clients.ask(question)
-            self.state_points(request.key, points_of(question, answer.parts), question)
+            self._state_points(request.key, points_of(question, answer.parts), question)
             return answer
         check_allowed(question)
         question = at_named_points(question)
         answer = clients.ask(question)
         points = points_of(question, answer.parts)
-        self.check_size(request.key, points or [])
-        self.state_points(request.key, points, question)
+        self._check_size(request.key, points or [])
+        self._state_points(request.key, points, question)
         terms = self._terms(request.key)
         parts = rounded_parts(question, answer.parts, terms)
         parts = without_extremes(question, parts, terms, self._may_disclose_radius)
@@ -217,7 +183,7 @@ class DatasetCohort:
         return self._coding is not None and FAMILIES[self._coding.plan.family].quadratic
 
     @property
-    def guarded(self) -> bool:
+    def _guarded(self) -> bool:
         """Whether points are under rules: those of a quadratic disclose no more than moments."""
         return self.refuses and not self._quadratic
 
@@ -226,135 +192,120 @@ class DatasetCohort:
         clients = self._prepared[key][1].clients
         return [unpadded(clients.terms_of(j)) for j in range(clients.m)]
 
-    def check_size(self, key: str, points: Sequence[At]) -> None:
+    def _check_size(self, key: str, points: Sequence[At]) -> None:
         """Raise InputError for points at which predictors are too far out."""
-        if not self.guarded:
+        if not self._guarded:
             return
         for j, (rows, terms) in enumerate(zip(self.rows, self._terms(key), strict=True)):
             for at in points:
                 x = np.broadcast_to(at.point, (len(self.rows), at.point.shape[-1]))[j : j + 1]
                 self.rules.check_size(rows.name, terms.eta(x))
 
-    def check_predictor(self, design: Design, x: Array) -> None:
-        """The same for a point of the scaled columns."""
-        if self.guarded:
-            self.rules.check_size(design.name, design.predictor(x))
-
-    def rounded(
-        self, key: str, question: CostQuestion, parts: Mapping[str, Array]
-    ) -> Mapping[str, Array]:
-        """The parts of an answer; under rules without rounding errors."""
-        return rounded_parts(question, parts, self._terms(key)) if self.guarded else parts
-
-    def state_points(
-        self, key: str, points: Sequence[At] | None, question: CostQuestion | None = None
-    ) -> None:
+    def _state_points(self, key: str, points: Sequence[At] | None, question: CostQuestion) -> None:
         """State what is disclosed at points; None states nothing."""
-        if self._stated is None or points is None:
+        if not self._release.open or points is None:
             return
-        if self._quadratic:  # every answer follows from the moments
-            for rows in self.rows:
-                self.state(rows, list)
-            return
-        for j, (rows, terms) in enumerate(zip(self.rows, self._terms(key), strict=True)):
-            sums = of_points(question, points, terms, j, rows.row_ids)
-            self._state(rows.name, partial(list, sums))
+        for j, rows in enumerate(self.rows):
+            sums = partial(self._of_points, key, points, j, question)
+            self._release.state(rows.name, rows.row_ids, sums)
 
-    def _state(self, name: str, make: Callable[[], Sequence[RowSum]]) -> None:
-        """Add to what the answer in progress discloses of a client's rows."""
-        if self._stated is not None:
-            self._stated.setdefault(name, []).extend(make())
+    def _of_points(
+        self, key: str, points: Sequence[At], j: int, question: CostQuestion | None = None
+    ) -> list[RowSum]:
+        """What client j discloses at points; of a quadratic it follows from the moments."""
+        if self._quadratic:
+            return []
+        terms = unpadded(self._prepared[key][1].clients.terms_of(j))
+        return of_points(question, points, terms, j)
 
-    def state(self, rows: Design, make: Callable[[], Sequence[RowSum]]) -> None:
-        """The same of coded rows."""
-        self._state(rows.name, make)
+    def sum_over_rows(self, question: SumQuestion, request: Request) -> list[SumAnswer | None]:
+        """What each client answers to a question about sums."""
+        coding = question.coding
+        if coding is None:
+            frame = self.frame(request.key)
+            self._scaled(frame)
+            cost = partial(self._cost, request.key, {})
+            return [
+                self._summed(question, self._fit_rows(rows, request.m, frame, partial(cost, j)))
+                for j, rows in enumerate(self.rows)
+            ]
+        if any(each.of_table for each in question.statistics.values()):
+            rules = self.rules.asked(coding.strict)
+            answers: list[SumAnswer | None] = []
+            for name in coding.names:
+                made = self.datasets[name].table_rows(coding.plan, question.statistics, rules)
+                answers.append(None)
+                if made is None:  # that it cannot be read before types are agreed on
+                    self._release.state(name, None, list)
+                    continue
+                table, findings = made
+                places = table.frame.frame.index.to_numpy(dtype=np.intp)
+                where = self.datasets[name].numbers(places)
+                values = {
+                    statistic: self._release.of(name, where, each, table, table.plan)
+                    for statistic, each in question.statistics.items()
+                }
+                answers[-1] = SumAnswer(values, findings)
+            return answers
+        # by their moments rows are recognised later: they are read again
+        described = any(isinstance(each, DesignMoments) for each in question.statistics.values())
+        self.code(coding) if described else self.load_or_code(coding)
+        answers = [self._summed(question, self._fit_rows(rows, request.m)) for rows in self.rows]
+        for name, statistic in question.statistics.items():
+            if isinstance(statistic, DesignMoments):
+                for rows, answer in zip(self.rows, answers, strict=True):
+                    assert answer is not None
+                    self._told[rows.name] = answer.values[name]
+                self.coded(coding)
+        return answers
 
-    def _check_number(self, question: Question, rules: Rules) -> None:
-        """Raise RequestError for a question too many, or for a matrix that the owner withholds."""
-        if self.vectors and question.brings_matrices:
-            raise RequestError(
-                f"client {self.names[0]} allows matrices for proofs only: choose the method "
-                "quasi-newton, and leave out firth"
-            )
-        for name, dataset in self.datasets.items():
-            ledger = dataset.ledger
-            if rules.refuse and len(ledger) >= rules.points:
-                raise RequestError(
-                    f"client {name} has answered {len(ledger)} questions about its rows, and its "
-                    f"rules allow {rules.points}"
-                )
-            if self.vectors and question.matrices and ledger.count(MATRIX) >= MOST_PROOFS:
-                raise RequestError(
-                    f"client {name} has disclosed {MOST_PROOFS} matrices of its rows, and its "
-                    "owner allows no more"
-                )
-
-    def _record(self, name: str, key: str, question: Question, rules: Rules) -> None:
-        """Record what the answer discloses, before it leaves.
-
-        Raises
-        ------
-        RequestError
-            If rules refuse, and the question has not stated it.
-        InputError
-            If a leverage would exceed what the owner allows.
-        """
-        ledger = self.datasets[name].ledger
-        version = self.datasets[name].version
-        tags = [MATRIX] * bool(question.matrices) + [version] * bool(version)
-        if self._stated is None:
-            if self.vectors and question.matrices:
-                ledger.add(key, [], tags)
-            return
-        sums = self._stated.get(name)
-        if sums is None:
-            if rules.refuse:
-                raise RequestError(
-                    f"the question {question.name()} does not state what it discloses, and its "
-                    "rules answer no such question"
-                )
-            sums = []
-            tags.append(UNSTATED)
-        if rules.leverage is not None and rules.refuse:
-            largest = float(ledger.leverages(sums).max(initial=0.0))
-            if largest > rules.leverage:
-                raise InputError(
-                    f"client {name}: with this answer the leverage of a row would be "
-                    f"{largest:.4f} (rule largest_leverage: {rules.leverage:g})"
-                )
-        ledger.add(key, sums, tags)
-
-    def leverages(self, person: str | None = None) -> dict[str, Array]:
-        """h of every row of each client, or of every person by a column that names them."""
-        found = {}
-        for name, dataset in self.datasets.items():
-            found[name] = dataset.ledger.leverages()
-            if person is not None:
-                persons = dataset.persons(person)
-                rows = np.zeros(len(persons))
-                rows[: len(found[name])] = found[name]
-                found[name] = np.bincount(persons, rows).astype(np.float64)
-        return found
-
-    def calibration(self, design: Design, x: Array, key: str) -> Calibration:
-        """The calibration of a client's rows at x.
-
-        Under rules there are few of targets with the same column; the others have no counts.
-        """
-        assert self._coding is not None
+    def _fit_rows(
+        self,
+        rows: Design,
+        m: int,
+        frame: Frame | None = None,
+        cost: Callable[[Array], CostAt] | None = None,
+    ) -> FitRows:
+        assert self._coding is not None  # which the rows are coded by
         rules = self.rules.asked(self._coding.strict)
-        dataset = self.datasets.get(design.name)
-        if rules.refuse and dataset is not None:
-            about = self._coding.plan, self.frame(key).scaling, x
-            digest = sha256(codec.encode((about, dataset.version))).hexdigest()
-            columns = Formula(self._coding.plan.formula).target_columns
-            tags = [f"calibration of {column}" for column in columns]
-            most = max(map(dataset.ledger.count, tags), default=0)
-            if most >= MOST_CALIBRATIONS and digest not in dataset.ledger:
-                return Calibration.withheld()
-            dataset.ledger.add(digest, [], tags)
-        self.state(design, lambda: of_calibration(design, x, rules.withheld))
-        return design.calibration(x, rules.withheld)
+        matrices = not self.vectors
+        return FitRows(self._coding.plan, rows, rules, matrices, self._guarded, m, frame, cost)
+
+    def _summed(self, question: SumQuestion, rows: FitRows) -> SumAnswer:
+        """What one client answers."""
+        name = rows.design.name
+        values = {
+            statistic: self._release.of(name, rows.design.row_ids, each, rows, rows.plan)
+            for statistic, each in question.statistics.items()
+        }
+        findings = () if question.coding is None else self._findings[name]
+        return SumAnswer(values, findings)
+
+    def _cost(self, key: str, known: dict[bytes, Any], j: int, x: Array) -> CostAt:
+        """The cost of client j at a point; all clients are evaluated at once, ``known`` is kept."""
+        clients = self._prepared[key][1].with_ridge(0.0).clients
+        at = x.tobytes()
+        if at not in known:
+            points = [At(x, value=True, slope=True, matrix=True)]
+            self._check_size(key, points)
+            parts = clients.ask(Evaluate(x)).parts
+            if self._guarded:
+                parts = rounded_parts(Evaluate(x), parts, self._terms(key))
+            known[at] = parts, []
+
+        def curvature() -> Array:
+            hessians = known[at][1]
+            if not hessians:
+                found = clients.ask(Information(x)).rows
+                hessians.append(rounded_products(found) if self._guarded else found)
+            own: Array = hessians[0][j]
+            return own
+
+        def discloses(matrix: bool) -> list[RowSum]:
+            return self._of_points(key, [At(x, value=True, slope=True, matrix=matrix)], j)
+
+        parts = known[at][0]
+        return CostAt(float(parts["value"][j]), parts["gradient"][j], curvature, discloses)
 
     def bounded(self, coding: Coding, privacy: Privacy) -> list[BoundedRows]:
         """The rows of each client for sums with noise, read once for all questions of a fit."""
@@ -362,27 +313,40 @@ class DatasetCohort:
         if self._bounded is None or self._bounded[0] != about:
             rows = [self.datasets[name].bounded(coding.plan, privacy) for name in coding.names]
             self._bounded = about, rows
+        for name in coding.names:
+            self._release.state(name, None, list)  # noise bounds what is disclosed
         return self._bounded[1]
+
+    def survey(self, coding: Coding, name: str) -> Any:
+        """What the columns of a plan hold at one client."""
+        rules = self.rules.asked(coding.strict)
+        answer, where, sums = self.datasets[name].survey(coding.plan, rules)
+        self._release.state(name, where, sums)
+        return answer
 
     def _prepare(self, request: Request) -> None:
         """Carry out the preparation that a request brings, unless that was done before."""
         if isinstance(request.preparation, FitQuestion) and request.key not in self._prepared:
-            request.preparation.answer(self, "")
+            request.preparation.answer(self, Request(request.preparation))
 
-    def code(self, coding: Coding) -> list[Coded]:
-        """Code the rows, and describe them by their moments."""
+    def code(self, coding: Coding) -> None:
+        """Read and code the rows."""
         self._forget()
         rules = self.rules.asked(coding.strict)
-        coded = [self._code(name, coding, rules) for name in coding.names]
-        self.rows = [rows for rows, _ in coded]
-        for rows in self.rows:
-            self.state(rows, partial(of_design, rows))
-        self._moments = [self._described(rows, rules) for rows in self.rows]
+        made = {name: self.datasets[name].code(coding.plan, rules) for name in coding.names}
+        self.rows = [rows for rows, _ in made.values()]
+        self._findings = {
+            rows.name: [*warnings, *self._withheld(rows)] for rows, warnings in made.values()
+        }
         self._coding = coding
-        return [
-            Coded(moments, [*warnings, *self._withheld(rows)], not self.vectors, not rules.refuse)
-            for moments, (rows, warnings) in zip(self._moments, coded, strict=True)
-        ]
+
+    def coded(self, coding: Coding) -> None:
+        """Take note that the moments of coded rows are told."""
+
+    def load_or_code(self, coding: Coding) -> None:
+        """Have the rows in the units of the files: read again, unless they are at hand."""
+        if self._coding != coding or any(rows.scaling is not None for rows in self.rows):
+            self.code(coding)
 
     def _withheld(self, rows: Design) -> list[Finding]:
         """Why the rounds get no matrices of a client; empty if they do."""
@@ -392,52 +356,26 @@ class DatasetCohort:
         name = rows.name
         return [Finding(name, f"client {name} allows {what}", f"clients allow {what}", name)]
 
-    def _described(self, rows: Design, rules: Rules) -> Moments:
-        """The moments of a client's rows."""
-        if rules.refuse:
-            return rounded_moments(rows, rows.moments())
-        return rows.moments()
-
-    def _code(self, name: str, coding: Coding, rules: Rules) -> tuple[Design, Sequence[Finding]]:
-        """The rows of one client, and what their moments could disclose."""
-        dataset = self.datasets[name]
-        return dataset.code(coding.plan, rules)
-
-    def settle(self, coding: Coding, frame: Frame) -> list[Moments]:
+    def settle(self, coding: Coding, frame: Frame) -> list[Values]:
         """Make the costs of the rounds; the moments of the rows that they are made of."""
-        self._ready(coding, frame.scaling)
+        self._ready(coding, frame)
         base = key_of(coding, frame.without_ridge())
         if self._base is None or self._base[0] != base:
             if frame.precise and any(rows.scaling is not None for rows in self.rows):
                 self.code(coding)  # scaled columns have lost the digits that are wanted
             self._base = base, self._problem(coding, frame)
-        for rows in self.rows:  # the moments were stated when the rows were coded
-            self.state(rows, list)
         latest = list(self._prepared.items())[-1:]
         prepared = frame, self._base[1].with_ridge(frame.ridge)
         self._prepared = dict(latest) | {key_of(coding, frame): prepared}
-        return self._moments
+        return [self._moments(rows) for rows in self.rows]
 
-    def products(self, coding: Coding, scaling: Scaling, directions: Array) -> list[Array]:
-        """Σ w y yᵀ of combinations of the scaled columns."""
-        self._ready(coding, scaling)
-        for rows in self.rows:
-            A = rows.A if rows.scaling is not None else (rows.A - scaling.centre) / scaling.scale
-            self._check_range(coding, scaling, rows, A @ directions)
-            self.state(rows, partial(of_products, rows, rows.w, A @ directions))
-        found = [rows.products(scaling, directions) for rows in self.rows]
-        if self.rules.asked(coding.strict).refuse:
-            found = [rounded_products(each) for each in found]
-        return found
-
-    def _check_range(self, coding: Coding, scaling: Scaling, rows: Design, A: Array) -> None:
-        """Refuse combinations of columns, (n, k), whose products could be beyond float64."""
-        if self.rules.asked(coding.strict).refuse:
-            target = (rows.b - scaling.origin) / scaling.unit
-            thresholds.check_range(rows.name, ["the target"], target[:, None])
-            root = np.sqrt(rows.w)[:, None]
-            names = ["a combination of columns"] * A.shape[1]
-            thresholds.check_range(rows.name, names, root * A)
+    def _moments(self, rows: Design) -> Values:
+        """The moments of coded rows, which are told once."""
+        if rows.name not in self._told:
+            release = Release({}, self.rules.asked(self.asked_strict))
+            own = self._fit_rows(rows.restored(), 0)
+            self._told[rows.name] = release.of("", rows.row_ids, DesignMoments(), own, own.plan)
+        return self._told[rows.name]
 
     def frame(self, key: str) -> Frame:
         """The coordinates that the clients were prepared with."""
@@ -445,36 +383,39 @@ class DatasetCohort:
             raise Unprepared
         return self._prepared[key][0]
 
-    def scaled(self, key: str) -> list[Design]:
-        """The rows in the coordinates that the clients were prepared with."""
-        return self._scaled(self.frame(key))
-
-    def _ready(self, coding: Coding, scaling: Scaling) -> None:
+    def _ready(self, coding: Coding, frame: Frame) -> None:
         """Code the rows, unless they are, and not scaled otherwise: they are scaled in place."""
         same = all(
             np.all(a == b)
             for rows in self.rows
             if rows.scaling is not None
-            for a, b in zip(rows.scaling, scaling, strict=True)
+            for a, b in zip(rows.scaling, frame.scaling, strict=True)
         )
         if coding != self._coding or not same:
             self.code(coding)
+        for rows in self.rows:
+            # the moments were stated when they were told; a client that was not asked states them
+            self._release.state(rows.name, None, list)
 
     def _problem(self, coding: Coding, frame: Frame) -> Problem:
         family = FAMILIES[coding.plan.family]
         classes = family.count_classes(coding.plan.classes)
+        refuses = self.rules.asked(coding.strict).refuse
         loss = family.loss(classes, frame.symmetric, frame.delta)
-        if family.quadratic and self.rules.asked(coding.strict).refuse:
+        if family.quadratic and refuses:
             loss = RoundedLeastSquares()
         # A column may be zero at all clients of this cohort, so none is looked for here: the server
         # knows of those that are zero everywhere.
         data = self._data(coding, frame)
         for rows, (A, b, w, o) in zip(self.rows, data, strict=True):
             own = np.asarray(A)
-            self._check_range(coding, frame.scaling, rows, own)
+            if refuses:
+                thresholds.check_range(rows.name, ["the target"], b[:, None])
+                names = ["a combination of columns"] * own.shape[1]
+                thresholds.check_range(rows.name, names, np.sqrt(w)[:, None] * own)
             if family.quadratic:
-                both = np.column_stack([own, b - o])
-                self.state(rows, partial(of_products, rows, w, both))
+                both = RowSum(np.column_stack([own, b - o]), weights=w)
+                self._release.state(rows.name, rows.row_ids, partial(list, [both]))
         return Problem(loss, data, ridge=1.0).with_ridge(frame.ridge)
 
     def _data(self, coding: Coding, frame: Frame) -> list[Observations]:
@@ -499,7 +440,6 @@ class DatasetCohort:
         """Let go of the rows: they are read and coded again when a question needs them."""
         self._forget()
         self._coding = None
-        self._moments = []
         self._bounded = None
         self.rows = []
         for dataset in self.datasets.values():
@@ -510,6 +450,8 @@ class DatasetCohort:
         self._prepared = {}
         self._base = None
         self._clients = None
+        self._findings = {}
+        self._told = {}
 
     def among(self, key: str, m: int) -> StackedClients:
         """The clients of the rounds, where there are m in all."""
@@ -518,3 +460,12 @@ class DatasetCohort:
         if self._clients is None or self._clients[:2] != (key, m):
             self._clients = key, m, self._prepared[key][1].among(m)
         return self._clients[2]
+
+    def leverages(self, person: str | None = None) -> dict[str, Array]:
+        """h of every row of each client, or of every person by a column that names them."""
+        return {
+            name: dataset.ledger.leverages(
+                persons=None if person is None else dataset.persons(person)
+            )
+            for name, dataset in self.datasets.items()
+        }

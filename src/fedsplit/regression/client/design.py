@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.data.pooled.column_statistics import Withheld
@@ -139,11 +137,6 @@ class Calibration(NamedTuple):
     predicted: Array
     observed: Array
 
-    @classmethod
-    def withheld(cls) -> Calibration:
-        """That of a client that tells no count."""
-        return cls(*np.zeros((3, len(BINS) - 1)))
-
 
 def shares(A: Array, direction: Array, length: float | None = None) -> Array:
     """A times a direction, (n,), as shares of the terms of the sums; 0 where that is rounding.
@@ -226,40 +219,6 @@ class Design:
             return self.groups.rows
         return len(self.b)
 
-    # squares beyond float64 are reported by the server, which knows the column's sum of all clients
-    @np.errstate(over="ignore", invalid="ignore")
-    def moments(self) -> Moments:
-        """What the server needs to know before the first round."""
-        weight = float(self.w.sum())
-        mean = self.w @ self.A / weight
-        centred = self.A - mean
-        target_mean = float(self.w @ self.b / weight)
-        classes: tuple[int, ...] = ()
-        if self.classes:
-            classes = tuple(np.bincount(self.b.astype(np.intp), minlength=self.classes).tolist())
-        log_exposed = math.log(weight)
-        if self.o.any():
-            log_exposed = float(logsumexp(self.o, b=self.w))
-        net_mean = 0.0
-        cross: Array = np.zeros(0)
-        if self.family.quadratic:
-            net_mean = float(self.w @ (self.b - self.o) / weight)
-            cross = centred.T @ (self.w * (self.b - self.o - net_mean))
-        return Moments(
-            names=self.columns,
-            n=self.rows,
-            weight=weight,
-            mean=mean,
-            scatter=centred.T @ (self.w[:, None] * centred),
-            target_mean=target_mean,
-            target_scatter=float(self.w @ np.square(self.b - target_mean)),
-            log_exposed=log_exposed,
-            classes=classes,
-            floor=self.groups.floor if self.groups is not None else 0.0,
-            net_mean=net_mean,
-            cross=cross,
-        )
-
     def margins(self, whiten: Array | None, directions: Array) -> tuple[Array, Array]:
         """How much directions of the rounds, (k, d), favour each row, (n,): least and most.
 
@@ -298,26 +257,6 @@ class Design:
         self.A /= scaling.scale
         self.scaling = scaling
 
-    def products(self, scaling: Scaling, directions: Array) -> Array:
-        """Σ w y yᵀ of the combinations y = Dᵀa of the scaled columns a, (k, k).
-
-        Parameters
-        ----------
-        scaling : Scaling
-            Of the columns, which stay as they are.
-        directions : (p, k) array
-            D.
-        """
-        total: Array = np.zeros((directions.shape[1], directions.shape[1]))
-        for first in range(0, len(self.b), ROWS_AT_A_TIME):
-            some = slice(first, first + ROWS_AT_A_TIME)
-            A = self.A[some]
-            if self.scaling is None:
-                A = (A - scaling.centre) / scaling.scale
-            B = np.sqrt(self.w[some])[:, None] * (A @ directions)
-            total += B.T @ B
-        return total
-
     def combine(self, scaling: Scaling, whiten: Array) -> Array:
         """Combinations of the scaled columns, (n, r), in twice the working precision.
 
@@ -347,13 +286,6 @@ class Design:
         unit, origin = self._target
         return self.family.predictor(self.A, x, self.o + origin, unit)
 
-    def log_likelihood(self, x: Array, dispersion: float) -> float:
-        """The log-likelihood at x, nan where the family has none."""
-        logs = float(np.sum(self.log_likelihood_parts(x, dispersion)))
-        if self.groups is not None:
-            logs += self.groups.log_choices
-        return logs
-
     def log_likelihood_parts(self, x: Array, dispersion: float) -> Array:
         """What each row has of the log-likelihood at x, (n,)."""
         if self.family.log_likelihood is None:
@@ -382,30 +314,12 @@ class Design:
         parts: Array = self.w * pearson(self.b, mu)
         return parts
 
-    def expected_information(self, x: Array, whiten: Array | None) -> Array:
-        """Σ_i w_i (dμ_i/dη_i)²/V(μ_i) a_i a_iᵀ, (r, r), of a family with one predictor.
-
-        The a_i are rows of A, or of A times ``whiten``.
-        """
-        weights = self.w * self.family.expected_weights(self.predictor(x))
-        A = self.A
-        if whiten is not None:
-            A = A @ whiten
-        information: Array = A.T @ (weights[:, None] * A)
-        return information
-
-    def calibration(self, x: Array, limit: Withheld) -> Calibration:
-        """The calibration of a binary classifier at x, without counts that are withheld."""
-        at, p, told = self.binned(x, limit)
-        sums = (np.bincount(at, each, len(told)) for each in self._counted(p))
-        return Calibration(*(np.where(told, each, 0.0) for each in sums))
-
     def binned(self, x: Array, limit: Withheld) -> tuple[NDArray[np.intp], Array, Mask]:
         """The bin of each row at x, (n,), its predicted probability, and which bins are told."""
         p = self.family.link.mean(self.predictor(x))
         bins = len(BINS) - 1
         at = np.clip(np.searchsorted(BINS, p, side="right") - 1, 0, bins - 1)
-        rows, _, observed = (np.bincount(at, each, bins) for each in self._counted(p))
+        rows, _, observed = (np.bincount(at, each, bins) for each in self.counted(p))
         disclosed = np.ones(bins, dtype=bool)
         for count in (observed, rows - observed):
             disclosed &= (count == 0) | (count >= limit.smallest)
@@ -415,7 +329,7 @@ class Design:
             told[np.argmin(np.where(told, rows, np.inf))] = False
         return at, p, told
 
-    def _counted(self, p: Array) -> tuple[Array, Array, Array]:
+    def counted(self, p: Array) -> tuple[Array, Array, Array]:
         """What is added up in each bin: trials, predictions and trials of class 1, each (n,)."""
         times = np.ones_like(p)
         if self.groups is not None:

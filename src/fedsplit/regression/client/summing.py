@@ -16,10 +16,10 @@ from fedsplit.clients.stacked import QUIET
 from fedsplit.errors import RequestError
 from fedsplit.fixed_point import Limbs
 from fedsplit.last_digits import KEPT, KEPT_OF_ROUNDED, LastDigits
+from fedsplit.regression.client.coding import Coding, key_of
 from fedsplit.regression.client.findings import Finding
-from fedsplit.regression.client.questions.coding import Coding, key_of
 from fedsplit.regression.client.questions.fit_question import FitQuestion
-from fedsplit.regression.client.questions.moments import Settle
+from fedsplit.regression.client.questions.settle import Settle
 from fedsplit.regression.client.questions.survey import Joint
 from fedsplit.remote.channel import Request, Unprepared
 from fedsplit.remote.summed import FEWEST

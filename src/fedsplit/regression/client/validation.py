@@ -11,9 +11,9 @@ from fedsplit.clients.question import Question
 from fedsplit.clients.trials import Trials
 from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import RequestError
+from fedsplit.regression.client.coding import Coding, Frame
 from fedsplit.regression.client.design import Design, Moments, Scaling
 from fedsplit.regression.client.plan import BasicPlan
-from fedsplit.regression.client.questions.coding import Coding, Frame
 from fedsplit.regression.families import FAMILIES
 
 MOST_STEPS = 10_000
@@ -66,7 +66,8 @@ def _check_state(plan: BasicPlan) -> None:
 
 def check_frame(frame: Frame, design: Design, moments: Moments) -> None:
     """Refuse coordinates that do not fit the rows; ``moments`` have been told."""
-    check_scaling(frame.scaling, design, moments)
+    check_scaling(frame.scaling, design)
+    _check_origin(frame.scaling, moments)
     columns = design.A.shape[1]
     if frame.whiten is not None:
         check_whitening(frame.whiten, design)
@@ -78,7 +79,7 @@ def check_frame(frame: Frame, design: Design, moments: Moments) -> None:
         raise RequestError("the server sent a ridge below 0")
 
 
-def check_scaling(scaling: Scaling, design: Design, moments: Moments) -> None:
+def check_scaling(scaling: Scaling, design: Design) -> None:
     """Refuse a scaling of other columns, or by numbers that are not positive."""
     p = design.A.shape[1]
     for array in (scaling.centre, scaling.scale):
@@ -92,6 +93,10 @@ def check_scaling(scaling: Scaling, design: Design, moments: Moments) -> None:
         raise RequestError(
             f"the server sent a unit of the target, and the family {design.family.name} has none"
         )
+
+
+def _check_origin(scaling: Scaling, moments: Moments) -> None:
+    """Refuse an origin of the target that is far away; ``moments`` have been told."""
     # beyond this a difference from the origin would lose the digits that tell rows apart
     size = math.sqrt(moments.target_scatter / moments.weight + moments.target_mean**2)
     if size > 0 and abs(scaling.origin) > FARTHEST * size:

@@ -16,19 +16,19 @@ from typing import NamedTuple
 
 from fedsplit.arrays import Array
 from fedsplit.data.formula.formula import Formula
-from fedsplit.data.pooled.column_statistics import Statistic
+from fedsplit.data.pooled.column_statistics import ColumnStatistic
 from fedsplit.data.pooled.function import State
 from fedsplit.data.types import Type
 from fedsplit.dialogue import Dialogue, converse, together
 from fedsplit.errors import InputError, listed
 from fedsplit.loop.trace import Row
+from fedsplit.regression.client.coding import Coding
 from fedsplit.regression.client.design import Moments
 from fedsplit.regression.client.findings import Finding, in_lines
-from fedsplit.regression.client.measuring import Measured
 from fedsplit.regression.client.plan import Plan, columns_of
-from fedsplit.regression.client.questions.coding import Coding
-from fedsplit.regression.client.questions.moments import Coded
-from fedsplit.regression.client.questions.survey import Measure, Survey
+from fedsplit.regression.client.questions.sum_question import SumAnswer, SumQuestion
+from fedsplit.regression.client.questions.survey import Survey
+from fedsplit.regression.client.statistics.functions import OfArgument, RowsInside
 from fedsplit.regression.client.survey import RowCounts, SurveyAnswer
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import Settings
@@ -41,6 +41,10 @@ from fedsplit.regression.server.column_types import (
 from fedsplit.regression.server.federation import CodedRows, FitAsking, FitDriver, code_rows
 from fedsplit.regression.server.levels import with_levels
 from fedsplit.remote.members import Members
+from fedsplit.statistic import Statistic
+
+USED = ""
+"""The name of the count of rows beside statistics that have the texts of functions."""
 
 
 @dataclass(frozen=True)
@@ -149,18 +153,18 @@ def agree(
         draft = with_declarations(draft, settings)
     agreed = converse(agree_on_plan(draft, settings), FitAsking(members))
     plan, used = agreed.plan, agreed.used
+    if not plan.names:
+        raise InputError(f"formula {plan.formula!r}: there is no term on the right")
     clusters = len(members.summed)
-    rows, coded = FitDriver(members).run(
+    rows, moments, findings = FitDriver(members).run(
         code_rows(CodedRows(tuple(used), plan, settings.strict, clusters=clusters))
     )
-    _check_terms(plan, dict(zip(used, coded, strict=True)))
-    warnings = [each.warnings for each in agreed.counts.values()]
-    warnings += [each.warnings for each in coded]
+    warnings = [each.warnings for each in agreed.counts.values()] + findings
     return Agreement(
         formula=plan.parsed,
         plan=plan,
         rows=rows,
-        moments=[each.moments for each in coded],
+        moments=moments,
         missing={name: each.rows - used.get(name, 0) for name, each in agreed.counts.items()},
         missing_values=sum((Counter(each.missing) for each in agreed.counts.values()), Counter()),
         warnings=in_lines(chain(agreed.findings, _left_out(agreed), *warnings)),
@@ -322,7 +326,7 @@ def agree_on_states(coding: Coding) -> Dialogue[AgreedStates | None]:
     totals: dict[str, Array] | None = None
     states: dict[str, State] | None = None
     while states is None:
-        statistics: Mapping[str, Statistic] = {}
+        statistics: Mapping[str, ColumnStatistic] = {}
         try:
             statistics = agreements.send(totals).questions
         except StopIteration as end:
@@ -331,16 +335,18 @@ def agree_on_states(coding: Coding) -> Dialogue[AgreedStates | None]:
                 break  # else the rows between the breaks that a user wrote are still to be counted
         except ValueError as error:
             raise InputError(f"formula {formula.text!r}: {error}") from None
-        answers: dict[str, Measured | None] = yield Measure(coding, statistics)
+        asked: dict[str, Statistic] = {
+            text: OfArgument(text, statistic) for text, statistic in statistics.items()
+        }
+        question = SumQuestion({USED: RowsInside(), **asked}, coding)
+        answers: dict[str, SumAnswer | None] = yield question
         measured = {name: each for name, each in answers.items() if each is not None}
         if len(measured) < len(answers):
             return None
-        used = {name: each.used for name, each in measured.items()}
+        used = {name: round(each.values[USED]["rows"][0, 0]) for name, each in measured.items()}
         findings |= dict.fromkeys(note for each in measured.values() for note in each.warnings)
-        totals = {
-            text: statistic.total([each.parts[text] for each in measured.values()])
-            for text, statistic in statistics.items()
-        }
+        pooled = question.pooled(list(measured.values()))
+        totals = {text: pooled[text]["part"] for text in statistics}
     return AgreedStates(states or {}, used, list(findings))
 
 
@@ -474,15 +480,3 @@ def _left_out(agreed: AgreedPlan) -> list[Finding]:
             for name in names
         ]
     return findings
-
-
-def _check_terms(plan: Plan, coded: Mapping[str, Coded]) -> None:
-    """Raise InputError unless all designs have the columns of the plan, one at least."""
-    if not plan.names:
-        raise InputError(f"formula {plan.formula!r}: there is no term on the right")
-    for name, each in coded.items():
-        terms = list(each.moments.names)
-        if terms != plan.names:
-            raise InputError(
-                f"client {name}: its terms are {listed(terms)}, not {listed(plan.names)}"
-            )

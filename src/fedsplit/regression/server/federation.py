@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -25,17 +26,21 @@ from fedsplit.loop.certificate import Certificate
 from fedsplit.loop.conversation import Conversation
 from fedsplit.loop.result import Diverged
 from fedsplit.loop.trace import Row, Trace
+from fedsplit.regression.client.coding import Coding, Frame, key_of
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
-from fedsplit.regression.client.design import Design, Moments
+from fedsplit.regression.client.design import Moments
+from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.questions.coding import Coding, Frame, key_of
 from fedsplit.regression.client.questions.fit_question import FitQuestion
-from fedsplit.regression.client.questions.moments import Code, Coded, Settle
+from fedsplit.regression.client.questions.settle import Settle
+from fedsplit.regression.client.questions.sum_question import SumAnswer, SumQuestion
 from fedsplit.regression.client.questions.survey import joined
+from fedsplit.regression.client.statistics.moments import DesignMoments, moments_of
 from fedsplit.remote.channel import Channel, LocalChannel, Reply, Request
 from fedsplit.remote.clients import RemoteClients
 from fedsplit.remote.counting import numbers_in
 from fedsplit.remote.members import Check, Members
+from fedsplit.statistic import Statistic, Values
 from fedsplit.threads import one_blas_thread
 
 R = TypeVar("R")
@@ -62,6 +67,8 @@ class CodedRows:
         Whether every client says what a direction does to its rows.
     clusters : int
         How many clients there are; in secure sums they have one name together.
+    told : mapping of str to mapping
+        By client, the moments by which its rows are recognised, as they were answered.
     """
 
     names: tuple[str, ...]
@@ -70,6 +77,7 @@ class CodedRows:
     matrices: bool = True
     directions: bool = True
     clusters: int = 0
+    told: Mapping[str, Values] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -96,10 +104,6 @@ class RowCosts(Protocol):
     @property
     def frame(self) -> Frame:
         """The coordinates, and the ridge."""
-
-    @property
-    def moments(self) -> Sequence[Moments]:
-        """Those of each client's rows, by which its data are recognised."""
 
 
 class AboutCosts(NamedTuple):
@@ -204,12 +208,6 @@ class FitDriver:
         # by the identity of the costs, which are kept so that it stays theirs
         self._conversations: dict[int, tuple[RowCosts, Conversation]] = {}
 
-    @classmethod
-    def here(cls, rows: CodedRows, designs: list[Design], moments: list[Moments]) -> FitDriver:
-        """The driver of rows in this process that are coded already."""
-        coding = Coding(rows.plan, rows.strict, rows.names)
-        return cls(Members(LocalChannel(DatasetCohort.of_rows(coding, designs, moments))))
-
     def run(self, dialogue: Dialogue[R]) -> R:
         """Carry a dialogue to its end."""
         with one_blas_thread(), np.errstate(**QUIET):
@@ -305,18 +303,33 @@ def about(costs: RowCosts, dialogue: Dialogue[R]) -> Dialogue[R]:
             event = interruption
 
 
-def code_rows(rows: CodedRows) -> Dialogue[tuple[CodedRows, list[Coded]]]:
-    """Have the clients code their rows; the rows with what the clients allow, and their answers."""
-    coded: list[Coded] = yield AboutRows(rows, Code)
-    matrices = all(each.matrices for each in coded)
-    directions = all(each.directions for each in coded)
-    return replace(rows, matrices=matrices, directions=directions), coded
+def code_rows(
+    rows: CodedRows,
+) -> Dialogue[tuple[CodedRows, list[Moments], list[Sequence[Finding]]]]:
+    """Have the clients code their rows.
+
+    Returns
+    -------
+    rows : CodedRows
+        With what the clients allow, and the moments by which their rows are recognised.
+    moments, warnings : list of Moments, list of sequences of Finding
+        Of each client.
+    """
+    statistic = DesignMoments()
+    coded: list[SumAnswer] = yield AboutRows(rows, partial(SumQuestion, {"": statistic}))
+    told = {name: each.values[""] for name, each in zip(rows.names, coded, strict=True)}
+    matrices, directions = np.sum([each["withholds"][0] for each in told.values()], axis=0) == 0
+    found = replace(rows, matrices=bool(matrices), directions=bool(directions), told=told)
+    moments = [moments_of(each, rows.plan) for each in told.values()]
+    return found, moments, [each.warnings for each in coded]
 
 
-def sum_of_answers(rows: CodedRows, question: Callable[[Coding], FitQuestion]) -> Dialogue[Array]:
-    """The sum over all clients of what they answer, an array each."""
-    parts: list[Array] = yield AboutRows(rows, question)
-    return np.asarray(np.sum(parts, axis=0))
+def sums_of(
+    rows: CodedRows, statistics: Mapping[str, Statistic]
+) -> Dialogue[dict[str, dict[str, Array]]]:
+    """The sums over the rows of all clients, by the name of a statistic and of its part."""
+    answers: list[SumAnswer] = yield AboutRows(rows, partial(SumQuestion, statistics))
+    return SumQuestion(statistics, Coding(rows.plan, rows.strict, rows.names)).pooled(answers)
 
 
 class FitAsking:
@@ -380,8 +393,8 @@ class FitClients(RemoteClients):
 
     def __init__(self, members: Members, codings: dict[int, Coding], costs: RowCosts) -> None:
         frame = costs.frame
-        moments = iter(costs.moments)
-        identified = {at: [next(moments) for _ in coding.names] for at, coding in codings.items()}
+        told = costs.rows.told
+        identified = {at: [told[name] for name in coding.names] for at, coding in codings.items()}
         super().__init__(
             members,
             len(frame.ridge),
@@ -400,7 +413,8 @@ class FitClients(RemoteClients):
 
     def entries(self, question: FitQuestion) -> list[Any]:
         """Each client's answer to a question about its rows."""
-        requests = {at: Request(question, key) for at, key in self.keys.items()}
+        m = len(self.members.names)
+        requests = {at: Request(question, key, m) for at, key in self.keys.items()}
         return _entries(_heard(self.members, requests, self._insisting))
 
     def _insisting(self, requests: dict[int, Request], check: Check) -> dict[int, Reply]:

@@ -18,7 +18,8 @@ from fedsplit.methods.method import Method
 from fedsplit.penalties.penalty import FitPenalty
 from fedsplit.regression.client.design import Recession
 from fedsplit.regression.client.findings import in_lines
-from fedsplit.regression.client.questions.along import Along
+from fedsplit.regression.client.questions.sum_question import SumAnswer, SumQuestion
+from fedsplit.regression.client.statistics.costs import CostAlong, with_ridge
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import Agreement
 from fedsplit.regression.server.federation import InTrace, about
@@ -32,9 +33,9 @@ from fedsplit.regression.server.inference import (
     ask_fit,
     infer,
     null_deviance,
-    question_of,
+    statistics_of,
 )
-from fedsplit.regression.server.minimise import PROOF, Minimum, Proof, minimise, proof_of_courses
+from fedsplit.regression.server.minimise import PROOF, Minimum, Proof, minimise, proof_of_costs
 from fedsplit.regression.server.problem import FitProblem, inverse, set_up
 
 
@@ -185,10 +186,13 @@ class Measures:
         if problem.family.dispersed or problem.family.log_likelihood is None:
             return None
         point = self._point(before._replace(x=x))
-        asked = question_of(point, last=True)
-        round_at_x = Along(x, np.eye(problem.d), problem.m, curved=True)
-        fits = yield InTrace(replace(asked, round=round_at_x))
-        proof = proof_of_courses(x, [each.round for each in fits], before.scalars)
+        round_at_x = CostAlong(x, np.eye(problem.d), curved=True)
+        asked = {**statistics_of(point, last=True), "round": round_at_x}
+        answers: list[SumAnswer] = yield InTrace(SumQuestion(asked))
+        fits = [each.values for each in answers]
+        share = problem.frame.ridge / problem.m
+        costs = [with_ridge(each["round"], x, share) for each in fits]
+        proof = proof_of_costs(x, costs, before.scalars)
         self._last = replace(point, proof=proof, fits=fits)
         self._closed = True
         return proof

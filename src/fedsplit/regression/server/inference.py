@@ -17,8 +17,14 @@ from fedsplit.clients.stacked import QUIET
 from fedsplit.dialogue import Dialogue
 from fedsplit.loop.certificate import ScaledHessian, near
 from fedsplit.regression.client.design import Calibration
-from fedsplit.regression.client.questions.along import Along, Course
-from fedsplit.regression.client.questions.fitted import LEAST_CLUSTERS, Fitted, GoodnessOfFit
+from fedsplit.regression.client.questions.sum_question import SumAnswer, SumQuestion
+from fedsplit.regression.client.statistics.costs import LEAST_CLUSTERS, CostAlong, ScoreProducts
+from fedsplit.regression.client.statistics.fit import (
+    CalibrationCounts,
+    ExpectedInformation,
+    LogLikelihood,
+    PearsonSquares,
+)
 from fedsplit.regression.server.arithmetic import (
     Evaluation,
     conversion_error,
@@ -32,6 +38,7 @@ from fedsplit.regression.server.clustered import (
 )
 from fedsplit.regression.server.minimise import Minimum, Proof
 from fedsplit.regression.server.problem import FitProblem, inverse
+from fedsplit.statistic import Statistic, Values
 
 LEAST_DISPERSION = 1e-6
 """Of a target in units of its deviation: the tolerance is in standard errors of at least this φ.
@@ -149,14 +156,19 @@ class Point:
     proof : Proof
     sizes : mapping of str to int
         How many rows of each client the model is of.
-    fits : sequence of GoodnessOfFit
-        Of each client; empty where nothing of it is needed.
+    fits : sequence of mappings
+        What each client answered to each statistic; empty where nothing of it is needed.
     """
 
     problem: FitProblem
     proof: Proof
     sizes: Mapping[str, int]
-    fits: Sequence[GoodnessOfFit] = ()
+    fits: Sequence[Mapping[str, Values]] = ()
+
+    def sum_of(self, statistic: str, part: str) -> Array | None:
+        """The sum over clients of a part of what they answered; None if it was not asked for."""
+        parts = [each[statistic][part] for each in self.fits if statistic in each]
+        return np.asarray(np.sum(parts, axis=0)) if parts else None
 
     @property
     def n(self) -> int:
@@ -180,7 +192,8 @@ class Point:
         freedom = max(1, self.n - self.problem.d)
         if family.pearson is None:
             return self.deviance / freedom
-        return sum(each.pearson or 0.0 for each in self.fits) / freedom
+        squares = self.sum_of("pearson", "total")
+        return 0.0 if squares is None else float(squares[0, 0]) / freedom
 
     @cached_property
     def observed(self) -> Array:
@@ -194,8 +207,7 @@ class Point:
         if problem.family.canonical:
             return self.observed
         if problem.family.expects_other:
-            parts = [each.expected for each in self.fits if each.expected is not None]
-            return inverse(np.asarray(sum(parts)))
+            return inverse(np.asarray(self.sum_of("expected", "information")))
         if problem.settings.biased is None:
             return inverse(problem.pool.weight * np.eye(problem.d))
         return inverse(problem.basis.T @ problem.pool.products(problem.scaling) @ problem.basis)
@@ -266,21 +278,29 @@ class Point:
         )
 
 
-def question_of(point: Point, last: bool) -> Fitted:
-    """The question how well the model of a proof fits; see ``ask_fit``."""
+def statistics_of(point: Point, last: bool) -> dict[str, Statistic]:
+    """What is asked about how well the model of a proof fits; see ``ask_fit``."""
     problem, proof = point.problem, point.proof
-    family = problem.family
-    phi = 1.0
-    null = clustered = None
+    family, plan = problem.family, problem.rows.plan
+    x = problem.basis @ proof.x
+    asked: dict[str, Statistic] = {}
     if family.log_likelihood is not None:
-        null = Along(problem.intercept_alone, problem.intercepts, problem.m)
+        phi = 1.0
         if family.dispersed:
             deviance = problem.unit * point.deviance
             phi = family.likelihood_dispersion(deviance, problem.pool.n, problem.pool.weight)
+        asked["likelihood"] = LogLikelihood(x, phi)
+        asked["null"] = CostAlong(problem.intercept_alone, problem.intercepts)
+    # X² of single trials of two classes is about their number, whatever the model
+    if family.pearson is not None or plan.parsed.grouped is not None or plan.shares:
+        asked["pearson"] = PearsonSquares(x)
+    if last and family.binary:
+        asked["calibration"] = CalibrationCounts(x)
+    if family.expects_other:
+        asked["expected"] = ExpectedInformation(x, problem.d)
     if problem.settings.biased is None and problem.rows.clusters >= LEAST_CLUSTERS:
-        clustered = Along(proof.x, np.eye(problem.d), problem.m)
-    x = problem.basis @ proof.x
-    return Fitted(x, phi, null, last and family.binary, family.expects_other, clustered)
+        asked["scores"] = ScoreProducts(proof.x)
+    return asked
 
 
 def ask_fit(point: Point, last: bool) -> Dialogue[Point]:
@@ -294,12 +314,12 @@ def ask_fit(point: Point, last: bool) -> Dialogue[Point]:
         asked for, if anything.
     """
     family = point.problem.family
-    question = question_of(point, last)
+    asked = statistics_of(point, last)
     needed = (family.dispersed and family.pearson is not None) or family.expects_other
-    if not needed and not (last and (question.null or question.clustered)):
+    if not needed and not (last and ("null" in asked or "scores" in asked)):
         return point
-    fits: list[GoodnessOfFit] = yield question
-    return replace(point, fits=fits)
+    answers: list[SumAnswer] = yield SumQuestion(asked)
+    return replace(point, fits=[each.values for each in answers])
 
 
 def null_deviance(point: Point) -> Dialogue[float | None]:
@@ -311,36 +331,35 @@ def null_deviance(point: Point) -> Dialogue[float | None]:
     problem = point.problem
     if problem.family.log_likelihood is None:
         return None
-    null = Along(problem.intercept_alone, problem.intercepts, problem.m, curved=True)
-    courses = [each.null for each in point.fits if each.null is not None]
-    least, slope = _sums(courses)
+    x, directions = problem.intercept_alone, problem.intercepts
+    costs = [each["null"] for each in point.fits if "null" in each]
+    least, slope = _sums(costs)
     steep = STEEP * problem.pool.weight
     if (np.abs(slope) > steep).any():
-        x = null.x
         least = math.inf
-        step: Array = np.zeros(null.directions.shape[1])
+        step: Array = np.zeros(directions.shape[1])
         for _ in range(MOST_STEPS):
-            courses = yield replace(null, x=x)
-            value, slope = _sums(courses)
+            answers: list[SumAnswer] = yield SumQuestion({"": CostAlong(x, directions, True)})
+            costs = [each.values[""] for each in answers]
+            value, slope = _sums(costs)
             if not value <= least:
                 # a full step may be too long from a start far away
                 step = 0.5 * step
-                x = x + null.directions @ step
+                x = x + directions @ step
                 continue
             least = value
-            curvature = sum(each.curvature for each in courses if each.curvature is not None)
-            step = np.linalg.solve(curvature, slope)
+            step = np.linalg.solve(np.sum([each["curvature"] for each in costs], axis=0), slope)
             if (np.abs(slope) <= steep).all() or slope @ step <= SMALL * abs(value):
                 break
-            x = x - null.directions @ step
+            x = x - directions @ step
     floor = float(np.sum(point.proof.scalars.floor))
     return 2.0 * (problem.unit * (least - floor) - problem.pool.floor)
 
 
-def _sums(courses: Sequence[Course]) -> tuple[float, Array]:
+def _sums(costs: Sequence[Values]) -> tuple[float, Array]:
     """F, and its slope along the intercepts."""
-    value = float(np.sum([each.value for each in courses]))
-    return value, np.asarray(np.sum([each.slope for each in courses], axis=0))
+    value = float(np.sum([each["value"][0, 0] for each in costs]))
+    return value, np.asarray(np.sum([each["slope"][:, 0] for each in costs], axis=0))
 
 
 def infer(
@@ -372,13 +391,14 @@ def infer(
             covariance = phi * expected
     log_likelihood = calibration = pearson = None
     if family.log_likelihood is not None:
-        log_likelihood = sum(each.log_likelihood or 0.0 for each in point.fits)
-        parts = [each.calibration for each in point.fits if each.calibration is not None]
-        if parts:
-            calibration = Calibration(*np.sum(parts, axis=0))
-        squares = [each.pearson for each in point.fits if each.pearson is not None]
-        if squares:
-            pearson = sum(squares)
+        total = point.sum_of("likelihood", "total")
+        log_likelihood = 0.0 if total is None else float(total[0, 0])
+        bins = point.sum_of("calibration", "bins")
+        if bins is not None:
+            calibration = Calibration(*bins)
+        squares = point.sum_of("pearson", "total")
+        if squares is not None:
+            pearson = float(squares[0, 0])
     return Inference(
         names=problem.names,
         aliased=problem.aliased,
@@ -411,8 +431,8 @@ def _clustered(point: Point, back: Array) -> ClusteredCovariance | None:
         return None
     if not summed:
         return clustered_covariance(point.observed, proof.gradients, proof.information, back)
-    [told] = point.fits
-    products, clusters = np.asarray(told.scores), told.clusters or 0
+    [told] = [each["scores"] for each in point.fits]
+    products, clusters = told["products"], round(float(told["clusters"][0, 0]))
     return summed_covariance(point.observed, products, clusters, point.n, back)
 
 

@@ -28,10 +28,10 @@ from fedsplit.methods.information import FedSplitInformation, Newton
 from fedsplit.methods.method import Evidence, Method, estimated_gap
 from fedsplit.methods.server_step import Expansions, server_step
 from fedsplit.penalties.penalty import FitPenalty
-from fedsplit.regression.client.questions.along import Course
 from fedsplit.regression.server.federation import Everyone, Reported
 from fedsplit.regression.server.problem import FitProblem, inverse
 from fedsplit.regression.server.separation import Limit, SeparationSearch, leading
+from fedsplit.statistic import Values
 
 R = TypeVar("R")
 
@@ -192,14 +192,14 @@ class Minimum:
         return self.proof.x
 
 
-def proof_of_courses(x: Array, courses: Sequence[Course], known: ProofScalars) -> Proof:
+def proof_of_costs(x: Array, costs: Sequence[Values], known: ProofScalars) -> Proof:
     """What costs, gradients and Hessians at x prove, with scalars that do not depend on x."""
-    gradients = np.stack([each.slope for each in courses])
-    information = np.stack([np.asarray(each.curvature) for each in courses])
+    gradients = np.stack([each["slope"][:, 0] for each in costs])
+    information = np.stack([each["curvature"] for each in costs])
     scalars = known._replace(
-        value=np.array([each.value for each in courses]),
-        leverage=np.full(len(courses), np.inf),
-        steady=np.zeros(len(courses)),
+        value=np.array([each["value"][0, 0] for each in costs]),
+        leverage=np.full(len(costs), np.inf),
+        steady=np.zeros(len(costs)),
     )
     facts = Facts(x, gradients.sum(axis=0), scalars)
     certificate = facts.certificate(information.sum(axis=0))

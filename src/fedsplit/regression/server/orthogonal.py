@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -19,8 +18,8 @@ from fedsplit.arrays import Array, Mask
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.design import Scaling
-from fedsplit.regression.client.questions.moments import Products
-from fedsplit.regression.server.federation import CodedRows, sum_of_answers
+from fedsplit.regression.client.statistics.moments import CombinedProducts
+from fedsplit.regression.server.federation import CodedRows, sums_of
 from fedsplit.regression.server.pool import Pool
 
 ALIASED = 1e-11
@@ -94,8 +93,8 @@ def orthogonalise(rows: CodedRows, pool: Pool, scaling: Scaling) -> Dialogue[Ort
             break
         directions = directions @ step.residuals
         limits = limits / step.lengths
-        combined = partial(Products, scaling=scaling, directions=directions)
-        G = (yield from sum_of_answers(rows, combined)) / pool.weight
+        sums = yield from sums_of(rows, {"": CombinedProducts(scaling, directions)})
+        G = sums[""]["products"] / pool.weight
     if not step.kept.any():
         raise InputError(
             "every column is zero in every row of every client: there is nothing to fit"

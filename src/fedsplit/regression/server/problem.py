@@ -12,8 +12,8 @@ from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError, listed
 from fedsplit.methods.default import affordable
 from fedsplit.penalties.coordinatewise import NonNegativeElasticNet
+from fedsplit.regression.client.coding import Frame
 from fedsplit.regression.client.design import Moments, Scaling
-from fedsplit.regression.client.questions.coding import Frame
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.families.family import Family
 from fedsplit.regression.options import AUTO, Settings

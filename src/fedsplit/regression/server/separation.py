@@ -20,7 +20,8 @@ from fedsplit.clients.questions import Gradient, Information, Line, Margin
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.findings import Finding
-from fedsplit.regression.client.questions.along import Recede, Receding
+from fedsplit.regression.client.questions.sum_question import SumAnswer, SumQuestion
+from fedsplit.regression.client.statistics.separation import RowsAlong
 from fedsplit.regression.server.federation import Everyone
 from fedsplit.regression.server.problem import FitProblem
 
@@ -200,11 +201,12 @@ class SeparationSearch:
         direction, asked = yield from self._recession(x, self._first, tries)
         if direction.any():
             ways = (*self._ways, direction)
-            answers: list[Receding] = yield Recede(np.stack(ways))
-            if any(each.some for each in answers) and not any(each.against for each in answers):
+            answers: list[SumAnswer] = yield SumQuestion({"": RowsAlong(np.stack(ways))})
+            against, some, receding = np.stack([each.values[""]["rows"][0] for each in answers]).T
+            if some.any() and not against.any():
                 self.found = True
                 self._ways = ways
-                self._receding = tuple(each.rows for each in answers)
+                self._receding = tuple(round(each) for each in receding.tolist())
         return asked
 
     def _recession(self, x: Array, first: Array, tries: int) -> Dialogue[tuple[Array, int]]:

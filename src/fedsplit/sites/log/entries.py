@@ -87,7 +87,9 @@ def derived(exchange: Exchange, out: bytes) -> dict[str, Any]:
         longest = KEPT_BYTES
         if reply.outcome == "answer":
             longest = SUMMARY_CHARACTERS
-        entry["question"] = " ".join(each.name() for each in request.question.singles())
+        entry["question"] = " ".join(
+            title for each in request.question.singles() for title in each.titles
+        )
         entry["study"] = request.study[:64]
         entry["asked"] = _short_summary(request.question, longest)
         if request.preparation is not None:

@@ -101,7 +101,8 @@ class ExchangeLog:
         request, _, reply, trouble = exchange
         name = "something unreadable"
         if request is not None:
-            name = " and ".join(each.name() for each in request.question.singles())
+            singles = request.question.singles()
+            name = " and ".join(title for each in singles for title in each.titles)
         if request is None or reply.outcome != "answer":
             self._watch(Event("refusal", f"{name}: {trouble or reply.text}"))
             return

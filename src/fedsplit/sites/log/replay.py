@@ -16,10 +16,9 @@ from fedsplit.data.sources.sources import sources
 from fedsplit.errors import InputError
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
-from fedsplit.regression.client.design import Calibration
 from fedsplit.regression.client.guards.extremes import STEADY
-from fedsplit.regression.client.questions.fitted import GoodnessOfFit
 from fedsplit.regression.client.questions.noisy import NoisedSum, NoisySums
+from fedsplit.regression.client.questions.sum_question import SumAnswer
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Reply, Request, Unprepared
 from fedsplit.remote.messages import answer_type_of
@@ -31,6 +30,7 @@ from fedsplit.sites.studies.hashes import short
 from fedsplit.sites.studies.noise import ledger_of
 from fedsplit.sites.studies.scope import narrowed
 from fedsplit.sites.studies.study import Study, read_study
+from fedsplit.statistic import Values
 
 
 class NotPrepared(InputError):
@@ -147,12 +147,21 @@ def _withheld(told: Any, again: Any) -> Any:
     match told, again:
         case list(), list() if len(told) == len(again):
             return [_withheld(one, other) for one, other in zip(told, again, strict=True)]
-        case GoodnessOfFit(calibration=Calibration(rows=rows)), GoodnessOfFit() if not rows.any():
-            return again._replace(calibration=told.calibration)
+        case SumAnswer(), SumAnswer() if told.values.keys() == again.values.keys():
+            values = {
+                name: told.values[name] if _is_withheld(told.values[name]) else own
+                for name, own in again.values.items()
+            }
+            return again._replace(values=values)
         case Answer(), Answer() if STEADY in told.parts and STEADY in again.parts:
             radii = np.where(told.parts[STEADY] == 0, 0.0, again.parts[STEADY])
             return again._replace(parts=again.parts | {STEADY: radii})
     return again
+
+
+def _is_withheld(values: Values) -> bool:
+    """Whether all numbers of an answer are 0, as those of one too many of a kind."""
+    return not any(part.any() for part in values.values())
 
 
 def distance(told: Any, again: Any) -> float:

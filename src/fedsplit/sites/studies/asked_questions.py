@@ -11,7 +11,7 @@ from fedsplit.clients.question import Question
 from fedsplit.errors import RequestError
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request
-from fedsplit.sites.studies.limits import ABOUT_NO_POINT, NOT_SHOWN
+from fedsplit.sites.studies.limits import NOT_SHOWN, about_no_point
 from fedsplit.sites.studies.study import Study
 
 
@@ -32,10 +32,10 @@ class AskedQuestions:
         self._path = path
         self._study = study
         self._seen = dict.fromkeys(files.recover_lines(path))
-        self._counts = Counter(line.partition(" ")[0] for line in self._seen)
+        self._counts = Counter(title for line in self._seen for title in _titles(line))
 
     def __len__(self) -> int:
-        return sum(self._counts[name] for name in set(self._counts) - set(NOT_SHOWN))
+        return sum(not _titles(line) <= set(NOT_SHOWN) for line in self._seen)
 
     def add(self, request: Request, rows: str) -> None:
         """Count the questions of a request; raises InputError for one too many.
@@ -47,27 +47,36 @@ class AskedQuestions:
             The version of the rows that it is about.
         """
         for question in request.parts:
-            name = question.name()
-            line = f"{name} {question_digest(request, question, rows)}"
+            line = f"{'+'.join(question.titles)} {question_digest(request, question, rows)}"
             if line in self._seen:
                 continue
-            if self._counts[name] >= self._study.questions[name]:
-                raise RequestError(
-                    f"the approved study has {self._study.questions[name]} questions {name}, and "
-                    "all of them were asked"
-                )
-            if name not in ABOUT_NO_POINT and self._points >= self._study.points:
+            for name in question.titles:
+                if self._counts[name] >= self._study.questions[name]:
+                    raise RequestError(
+                        f"the approved study has {self._study.questions[name]} questions {name}, "
+                        "and all of them were asked"
+                    )
+            if _about_points(line) and self._points >= self._study.points:
                 raise RequestError(
                     f"the approved study has {self._study.points} points, and all of them were "
                     "asked about"
                 )
             files.append_line(self._path, line)
-            self._counts[name] += 1
+            self._counts.update(question.titles)
             self._seen[line] = None
 
     @property
     def _points(self) -> int:
-        return sum(self._counts[name] for name in set(self._counts) - set(ABOUT_NO_POINT))
+        return sum(map(_about_points, self._seen))
+
+
+def _titles(line: str) -> set[str]:
+    """The titles of a question in a line of the record."""
+    return set(line.partition(" ")[0].split("+"))
+
+
+def _about_points(line: str) -> bool:
+    return not _titles(line) <= about_no_point()
 
 
 def question_digest(request: Request, question: Question, rows: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fedsplit.regression.client.privacy.privacy import Privacy
+from fedsplit.statistic import STATISTICS
 
 HANDSHAKES = 8
 """How often each question before the rounds may be asked, of clients that stay the same."""
@@ -12,7 +13,7 @@ HANDSHAKES = 8
 SELDOM = 100
 """How often each question is asked that decides special cases."""
 
-IN_HANDSHAKES = ("survey", "measure", "code", "products", "settle")
+IN_HANDSHAKES = ("survey", "settle")
 IN_ROUNDS = (
     "local_model",
     "prox",
@@ -25,10 +26,7 @@ IN_ROUNDS = (
     "information",
     "decrement",
 )
-IN_SPECIAL_CASES = ("line", "margin", "recede", "along", "fitted")
-
-ABOUT_NO_POINT = (*IN_HANDSHAKES, "share_keys", "finish")
-"""The questions that are about no point x."""
+IN_SPECIAL_CASES = ("line", "margin")
 
 NOT_SHOWN = ("settle", "share_keys", "finish")
 """Of no interest to owners who follow the numbers: what brings no answer about their rows."""
@@ -47,6 +45,17 @@ class Limits(NamedTuple):
 
     questions: dict[str, int]
     points: int
+
+
+def _statistics() -> tuple[list[str], list[str]]:
+    """The titles of the statistics that are asked before the rounds, and of all others."""
+    before = [each.title() for each in STATISTICS.values() if each.kind == "handshake"]
+    return before, [each.title() for each in STATISTICS.values() if each.kind != "handshake"]
+
+
+def about_no_point() -> set[str]:
+    """The titles of the questions that are about no point x."""
+    return {*IN_HANDSHAKES, *_statistics()[0], "share_keys", "finish"}
 
 
 def limits_of(
@@ -79,9 +88,10 @@ def limits_of(
             asked["share_keys"] = SELDOM
         return Limits(asked, privacy.rounds)
     runs = 1 + members - least
-    questions = dict.fromkeys(IN_HANDSHAKES, HANDSHAKES * runs)
+    before, others = _statistics()
+    questions = dict.fromkeys((*IN_HANDSHAKES, *before), HANDSHAKES * runs)
     questions |= dict.fromkeys(IN_ROUNDS, rounds * runs)
-    questions |= dict.fromkeys(IN_SPECIAL_CASES, SELDOM * runs)
+    questions |= dict.fromkeys((*IN_SPECIAL_CASES, *others), SELDOM * runs)
     if firth:
         questions["modified_score"] = rounds * runs
     if secure:

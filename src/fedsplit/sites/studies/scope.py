@@ -9,8 +9,8 @@ from fedsplit.clients.question import Question
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.types import ColumnProfile
 from fedsplit.errors import RequestError
+from fedsplit.regression.client.coding import Coding, Frame
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.questions.coding import Coding, Frame
 from fedsplit.regression.client.questions.noisy import NoisySums
 from fedsplit.regression.client.questions.survey import Joint, Survey
 from fedsplit.regression.client.survey import SurveyAnswer
@@ -20,9 +20,9 @@ from fedsplit.sites.studies.study import AS_READ, Study
 
 def check_question(study: Study, question: Question) -> None:
     """Raise RequestError for a question that is not part of a study."""
-    name = question.name()
-    if name not in study.questions:
-        raise RequestError(f"the approved study has no question {name}")
+    for name in question.titles:
+        if name not in study.questions:
+            raise RequestError(f"the approved study has no question {name}")
     coding = getattr(question, "coding", None)
     if coding is not None:
         check_coding(study, coding)

@@ -18,7 +18,8 @@ from fedsplit.regression.client.privacy.privacy import Privacy, privacy_of
 from fedsplit.regression.families import FAMILIES
 from fedsplit.remote.messages import PROTOCOL
 from fedsplit.remote.summed import FEWEST
-from fedsplit.sites.studies.limits import ABOUT_NO_POINT, NOT_SHOWN, limits_of
+from fedsplit.sites.studies.limits import NOT_SHOWN, about_no_point, limits_of
+from fedsplit.statistic import STATISTICS
 from fedsplit.version import __version__
 
 AS_READ = "as read"
@@ -118,7 +119,7 @@ class Study:
     @property
     def most(self) -> int:
         """The greatest number of different questions in all."""
-        shown = set(ABOUT_NO_POINT) - set(NOT_SHOWN)
+        shown = about_no_point() - set(NOT_SHOWN)
         return sum(self.questions.get(name, 0) for name in shown) + self.points
 
 
@@ -210,7 +211,8 @@ def _check(study: Study, kinds: Mapping[str, object]) -> None:
 
 def _check_limits(study: Study, kinds: Mapping[str, object]) -> None:
     """Raise InputError for questions, or numbers of them, that the options do not imply."""
-    unknown = sorted(set(study.questions) - set(kinds))
+    titles = {each.title() for each in STATISTICS.values()}
+    unknown = sorted(set(study.questions) - set(kinds) - titles)
     if unknown:
         raise InputError(f"the study has the unknown question {unknown[0][:40]!r}")
     if min([*study.questions.values(), study.points]) < 0:

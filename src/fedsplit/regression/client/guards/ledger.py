@@ -16,6 +16,7 @@ from fedsplit import files
 from fedsplit.arrays import Array
 from fedsplit.errors import StateError
 from fedsplit.regression.client.guards.leverage import Span, by_row, of_size_one
+from fedsplit.statistic import RowSum
 
 HIGH = 0.9
 """A leverage above this is reported: a yes or no of the row is guessed with more than 93 %."""
@@ -31,43 +32,38 @@ SHORTEST = 1e-8
 the others are within 1e-4."""
 
 
-class RowSum(NamedTuple):
-    """Sums over rows that are disclosed: Σ_i w_ik, Σ_i w_ik l_ij, or Σ_i w_ik l_ij r_im.
+class Disclosed(NamedTuple):
+    """Sums over rows that are disclosed.
 
     Attributes
     ----------
     rows : (n,) array of int
         The numbers of the rows; one that comes twice has two terms.
-    weights : (n, k) array
-    left : (n, p) array or None
-    symmetric : bool
-        Whether products of every two columns of ``left`` are summed.
+    sums : RowSum
     """
 
     rows: NDArray[np.intp]
-    weights: Array
-    left: Array | None = None
-    symmetric: bool = False
+    sums: RowSum
 
     @property
     def number(self) -> int:
-        """How many sums these are."""
-        k = int(self.weights.shape[1])
-        p = 1 if self.left is None else int(self.left.shape[1])
-        return k * p * (p + 1) // 2 if self.symmetric else k * p
+        """How many vectors over the rows are summed."""
+        p = self.sums.left.shape[1]
+        right = self.sums.right
+        return int(p * (p + 1) // 2 if right is None else p * right.shape[1])
 
     def vectors(self, chosen: NDArray[np.bool_] | slice = slice(None)) -> Array:
         """The vectors whose sums these are, at some rows, (m, number), by powers of two."""
-        found = of_size_one(self.weights)[chosen]
-        if self.left is None:
-            return found
-        left = of_size_one(self.left)[chosen]
-        factors = left
-        if self.symmetric:
+        left = of_size_one(self.sums.left)[chosen]
+        if self.sums.right is None:
             first, second = np.triu_indices(left.shape[1])
-            factors = left[:, first] * left[:, second]
-        products: Array = np.einsum("ik,ij->ikj", found, factors).reshape(len(found), -1)
-        return products
+            found = left[:, first] * left[:, second]
+        else:
+            right = of_size_one(self.sums.right)[chosen]
+            found = np.einsum("ij,ik->ijk", left, right).reshape(len(left), self.number)
+        if self.sums.weights is not None:
+            found = of_size_one(self.sums.weights[:, None])[chosen] * found
+        return np.asarray(found)
 
 
 class DisclosureLedger:
@@ -83,7 +79,7 @@ class DisclosureLedger:
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
         self._arrays: dict[str, Any] = {}
-        self._entries: dict[str, list[list[str | bool]]] = {}
+        self._entries: dict[str, list[list[str]]] = {}
         self._tags: dict[str, list[str]] = {}
         # The basis of the first so many entries.
         self._basis: tuple[int, Span] = 0, Span()
@@ -106,27 +102,25 @@ class DisclosureLedger:
         """How many questions of a kind there were."""
         return sum(tag in tags for tags in self._tags.values())
 
-    def add(self, key: str, sums: Sequence[RowSum], tags: Sequence[str] = ()) -> None:
+    def add(self, key: str, disclosed: Sequence[Disclosed], tags: Sequence[str] = ()) -> None:
         """Record what is about to be disclosed; the same question is recorded once.
 
         Parameters
         ----------
         key : str
             Fingerprint of the question and the rows.
-        sums : sequence of RowSum
+        disclosed : sequence of Disclosed
         tags : sequence of str
             What the question counts as.
         """
         if key in self:
             return
-        entry: list[list[str | bool]] = [
+        entry = [
             [
-                self._kept(each.rows),
-                self._kept(each.weights),
-                "" if each.left is None else self._kept(each.left),
-                each.symmetric,
+                "" if array is None else self._kept(array)
+                for array in (rows, sums.left, sums.right, sums.weights)
             ]
-            for each in sums
+            for rows, sums in disclosed
         ]
         if self._folder is not None:
             # what cannot be written is not remembered either: it is not disclosed
@@ -136,37 +130,62 @@ class DisclosureLedger:
         self._entries[key] = entry
         self._tags[key] = list(tags)
 
-    def in_words(self) -> str:
+    def in_words(self, persons: NDArray[np.intp] | None = None) -> str:
         """The leverages for the owner; empty where they take long."""
-        sums = [each for entry in self._entries.values() for each in self._sums(entry)]
-        if _numbers(sums) > LARGEST:
+        if _numbers(self._disclosed()) > LARGEST:
             return ""
-        h = self.leverages()
+        h = self.leverages(persons=persons)
+        what = "rows" if persons is None else "persons"
         return (
-            f"of {len(h)} rows {int((h > HIGH).sum())} have a leverage above {HIGH:g} in all that "
-            f"was disclosed (largest {h.max(initial=0.0):.4f}): who keeps the answers could "
+            f"of {len(h)} {what} {int((h > HIGH).sum())} have a leverage above {HIGH:g} in all "
+            f"that was disclosed (largest {h.max(initial=0.0):.4f}): who keeps the answers could "
             "compute numbers that rest on one of them"
         )
 
-    def leverages(self, more: Sequence[RowSum] = ()) -> Array:
-        """h of every row, (n,); with ``more``, as if that were disclosed too."""
-        sums = [each for entry in self._entries.values() for each in self._sums(entry)]
-        if _numbers([*sums, *more]) > LARGEST:
-            return by_blocks([*sums, *more])
+    def leverages(
+        self, more: Sequence[Disclosed] = (), persons: NDArray[np.intp] | None = None
+    ) -> Array:
+        """h of every row, (n,), or of every person.
+
+        Parameters
+        ----------
+        more : sequence of Disclosed
+            As if this was disclosed too.
+        persons : (N,) array of int, optional
+            Whose row each is, of all rows that the client has; h is then that of the rows of a
+            person together, at most.
+        """
+        h = self._of_rows(more)
+        if persons is None:
+            return h
+        rows = np.zeros(max(len(persons), len(h)))
+        rows[: len(h)] = h
+        # rows that came after the column was read are persons of their own
+        others = np.arange(len(rows) - len(persons)) + persons.max(initial=-1) + 1
+        return np.bincount(np.concatenate([persons, others]), rows).astype(np.float64)
+
+    def _of_rows(self, more: Sequence[Disclosed]) -> Array:
+        disclosed = self._disclosed()
+        if _numbers([*disclosed, *more]) > LARGEST:
+            return by_blocks([*disclosed, *more])
         known, span = self._basis
         for entry in list(self._entries.values())[known:]:
-            for each in self._sums(entry):
+            for each in self._read_entry(entry):
                 span = span.extended(each.vectors(), each.rows)
         self._basis = len(self), span
         for each in more:
             span = span.extended(each.vectors(), each.rows)
         return span.leverages
 
-    def _sums(self, entry: list[list[str | bool]]) -> Iterator[RowSum]:
-        for rows, weights, left, symmetric in entry:
-            factors = self._array(str(left)) if left else None
-            numbers = self._array(str(rows)).astype(np.intp)
-            yield RowSum(numbers, self._array(str(weights)), factors, bool(symmetric))
+    def _disclosed(self) -> list[Disclosed]:
+        return [each for entry in self._entries.values() for each in self._read_entry(entry)]
+
+    def _read_entry(self, entry: list[list[str]]) -> Iterator[Disclosed]:
+        for names in entry:
+            rows, left, right, weights = (self._array(name) if name else None for name in names)
+            assert rows is not None  # which have always a name
+            assert left is not None
+            yield Disclosed(rows.astype(np.intp), RowSum(left, right, weights))
 
     def _kept(self, array: Array | NDArray[np.intp]) -> str:
         """The name of an array, which is kept under it."""
@@ -208,17 +227,17 @@ class DisclosureLedger:
         self._tags[key] = tags
 
 
-def _rows(sums: Sequence[RowSum]) -> int:
+def _rows(sums: Sequence[Disclosed]) -> int:
     """How many rows there are."""
     return 1 + max((int(each.rows.max(initial=-1)) for each in sums), default=-1)
 
 
-def _numbers(sums: Sequence[RowSum]) -> int:
+def _numbers(sums: Sequence[Disclosed]) -> int:
     """How many numbers the vectors of all sums have."""
     return _rows(sums) * sum(each.number for each in sums)
 
 
-def by_blocks(sums: Sequence[RowSum]) -> Array:
+def by_blocks(sums: Sequence[Disclosed]) -> Array:
     """h of every row, (n,), from the R of a QR by blocks of rows: U is never in memory whole."""
     n = _rows(sums)
 

@@ -11,11 +11,10 @@ from fedsplit.arrays import Array, dots, matvec, packed, unpacked
 from fedsplit.clients.local_models import LocalModel
 from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.questions import Descend, Direction, Overview, Prox, Trials
-from fedsplit.clients.sums import rounded, rounded_products, rounded_total
+from fedsplit.clients.sums import rounded, rounded_products
 from fedsplit.losses.least_squares import LeastSquares, QuadraticTerms, ReducedTerms
 from fedsplit.losses.observations import Observations, is_sparse, read
 from fedsplit.losses.terms import Block
-from fedsplit.regression.client.design import Design, Moments
 from fedsplit.regression.client.guards.points import RowTerms, slopes_of
 
 MATRICES = ("hessian", "hessian_at_x", "augmented")
@@ -23,30 +22,6 @@ MATRICES = ("hessian", "hessian_at_x", "augmented")
 RESIDUAL = 2.0**-4
 """Residuals that are smaller beside the target are not told with more digits: those that are left
 of a perfect fit are rounding errors."""
-
-
-def rounded_moments(rows: Design, moments: Moments) -> Moments:
-    """The moments of a design."""
-    w, S = moments.weight, moments.scatter
-    sizes = np.sqrt(np.diag(S) / w + np.square(moments.mean))
-    net = rows.b - rows.o - moments.net_mean
-    spread = float(np.sqrt(rows.w @ np.square(net)))
-    cross = moments.cross
-    if len(cross):
-        cross = rounded(cross, spread * np.sqrt(np.diag(S)))
-    size = np.sqrt(moments.target_scatter / w + moments.target_mean**2)
-    net_size = np.sqrt(spread**2 / w + moments.net_mean**2)
-    return moments._replace(
-        weight=rounded_total(w),
-        mean=rounded(moments.mean, sizes),
-        scatter=rounded_products(S),
-        target_mean=float(rounded(np.array(moments.target_mean), size)),
-        target_scatter=rounded_total(moments.target_scatter),
-        log_exposed=rounded_total(moments.log_exposed, 1.0),
-        floor=rounded_total(moments.floor),
-        net_mean=float(rounded(np.array(moments.net_mean), net_size)),
-        cross=cross,
-    )
 
 
 class RoundedLeastSquares(LeastSquares):

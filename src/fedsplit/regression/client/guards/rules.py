@@ -51,6 +51,8 @@ class Rules:
     leverage : float or None
         The greatest leverage h that a row may have in all that was disclosed (see ``leverage``);
         None reports it to the owner, and refuses nothing.
+    person : str or None
+        A column that says whose row each is: the leverage is then that of all rows of a person.
     predictor : float
         The greatest |a_iᵀx + o_i| of a row at a point that is asked about, unless the loss is
         quadratic; in units of the target where it has units.
@@ -93,6 +95,7 @@ class Rules:
     rows: int = FEWEST_ROWS
     parameters: float = SHARE
     leverage: float | None = None
+    person: str | None = None
     predictor: float = 40.0
     points: int = 1_000
     refusals: int = 3

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from fedsplit.clients.effects import Kind
 from fedsplit.clients.question import Question
+from fedsplit.regression.client.coding import Coding
+from fedsplit.remote.channel import Request
 from fedsplit.sums import Summands, Total
 
 if TYPE_CHECKING:
@@ -28,19 +30,20 @@ class FitQuestion(Question):
 
     kind: ClassVar[Kind] = "handshake"
     adds: ClassVar[bool] = False
+    coding: Coding | None
 
     @abstractmethod
-    def answer(self, cohort: DatasetCohort, key: str) -> Any:
-        """The entry of every client; ``key`` names what the cohort was prepared with."""
+    def answer(self, cohort: DatasetCohort, request: Request) -> Any:
+        """The entry of every client; the request says what the cohort was prepared with."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """The clients that it is for; empty for all of a cohort."""
-        return getattr(getattr(self, "coding", None), "names", ())
+        return () if self.coding is None else self.coding.names
 
     def among(self, names: Sequence[str]) -> Self | None:
         """The question as it goes to those of some clients that it is for; None if to nobody."""
-        coding = getattr(self, "coding", None)
+        coding = self.coding
         if coding is None:
             return self
         own = tuple(name for name in names if not coding.names or name in coding.names)
@@ -87,4 +90,6 @@ class FitQuestion(Question):
 
 def strict_is_asked(question: Question) -> bool:
     """Whether a question about rows asks for refusals where answers could disclose single ones."""
-    return bool(getattr(getattr(question, "coding", None), "strict", False))
+    if not isinstance(question, FitQuestion) or question.coding is None:
+        return False
+    return question.coding.strict

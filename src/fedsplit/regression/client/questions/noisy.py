@@ -10,6 +10,7 @@ import numpy as np
 from fedsplit.arrays import Array
 from fedsplit.clients.question import NOT_FINITE
 from fedsplit.errors import RequestError
+from fedsplit.regression.client.coding import Coding
 from fedsplit.regression.client.privacy.privacy import Privacy
 from fedsplit.regression.client.privacy.scores import bounds_of
 from fedsplit.regression.client.privacy.sums import (
@@ -19,8 +20,8 @@ from fedsplit.regression.client.privacy.sums import (
     source_of,
     split,
 )
-from fedsplit.regression.client.questions.coding import Coding
 from fedsplit.regression.client.questions.fit_question import FitQuestion
+from fedsplit.remote.channel import Request
 from fedsplit.sums import Summands, Total
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class NoisySums(FitQuestion):
     def read(self, total: Total) -> NoisedSum:
         return NoisedSum(total.take(self.length), np.zeros(self.length))
 
-    def answer(self, cohort: DatasetCohort, key: str) -> list[NoisedSum]:
+    def answer(self, cohort: DatasetCohort, request: Request) -> list[NoisedSum]:
         if not 1 <= self.number <= self.privacy.rounds:
             raise RequestError(f"question {self.number} of {self.privacy.rounds}")
         if self.x.shape != (len(self.coding.plan.names),) or not np.isfinite(self.x).all():
@@ -96,7 +97,6 @@ class NoisySums(FitQuestion):
         found = []
         rows = cohort.bounded(self.coding, self.privacy)
         for name, own in zip(self.coding.names, rows, strict=True):
-            cohort.datasets[name].state(lambda: [])  # noise bounds what is disclosed
             drawn = noise.draw(self.length, source_of(self.privacy, name, self.number))
             sums = vectors.total(own, noise.step)
             noisy = [a + b for a, b in zip(sums, drawn, strict=True)]

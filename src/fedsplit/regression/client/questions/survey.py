@@ -1,4 +1,4 @@
-"""The questions on which a plan is agreed: what columns hold, and sums that functions depend on."""
+"""What columns hold, and several questions in one exchange: on these a plan is agreed."""
 
 from __future__ import annotations
 
@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from fedsplit.clients.question import Question
 from fedsplit.data.categories import Level
-from fedsplit.data.pooled.column_statistics import Statistic
 from fedsplit.data.types import Type, level_form
 from fedsplit.errors import RowError, listed
-from fedsplit.regression.client.measuring import Measured, check_measured
-from fedsplit.regression.client.questions.coding import Coding
+from fedsplit.regression.client.coding import Coding
 from fedsplit.regression.client.questions.fit_question import FitQuestion
-from fedsplit.regression.client.sums_of_entries import (
-    add_measured,
-    add_warnings,
-    read_measured,
+from fedsplit.regression.client.questions.sum_question import (
+    SumAnswer,
+    SumQuestion,
     read_warnings,
 )
 from fedsplit.regression.client.survey import RowCounts, SurveyAnswer
+from fedsplit.remote.channel import Request
 from fedsplit.sums import Summands, Total
 
 if TYPE_CHECKING:
@@ -41,12 +39,11 @@ class Survey(FitQuestion):
     answer_type = list[SurveyAnswer]
     adds = True
 
-    def answer(self, cohort: DatasetCohort, key: str) -> list[SurveyAnswer]:
-        rules = cohort.rules.asked(self.coding.strict)
+    def answer(self, cohort: DatasetCohort, request: Request) -> list[SurveyAnswer]:
         plan = self.coding.plan
         answers = []
         for name in self.coding.names:
-            answer = cohort.datasets[name].survey(plan, rules)
+            answer: SurveyAnswer = cohort.survey(self.coding, name)
             if not plan.draft and answer.counts is not None:
                 for column, levels in plan.levels.items():
                     _check_declared(name, column, levels, answer.counts.levels.get(column, {}))
@@ -64,7 +61,7 @@ class Survey(FitQuestion):
         to.add([counts.rows, counts.complete, *(counts.missing[each] for each in self._types)])
         for column, levels in self._levels.items():
             to.add([counts.levels[column].get(level, 0) for level in levels])
-        add_warnings(to, counts.warnings)
+        to.add([float(bool(counts.warnings))])
 
     def read(self, total: Total) -> SurveyAnswer:
         rows, complete = total.count(), total.count()
@@ -143,65 +140,23 @@ def _is_level(text: str, kind: Type) -> bool:
 
 
 @dataclass(frozen=True)
-class Measure(FitQuestion):
-    """Sums over the complete rows that functions such as ``poly(x, 2)`` and ``cut`` depend on.
-
-    Of a draft a client answers None where its columns cannot be read before types are agreed on.
-
-    Attributes
-    ----------
-    coding : Coding
-        Whose plan lacks the state that is to be agreed.
-    statistics : mapping of str to Statistic
-        By the text of a function in the formula, what is asked of its column.
-    """
-
-    coding: Coding
-    statistics: Mapping[str, Statistic]
-
-    answer_type = list[Measured | None]
-    adds = True
-
-    @property
-    def summable(self) -> bool:
-        return not self.coding.plan.draft
-
-    def add(self, to: Summands, entry: Measured) -> None:
-        add_measured(to, self.statistics, entry)
-
-    def read(self, total: Total) -> Measured:
-        return read_measured(total, self.statistics)
-
-    def answer(self, cohort: DatasetCohort, key: str) -> list[Measured | None]:
-        rules = cohort.rules.asked(self.coding.strict)
-        return [
-            cohort.datasets[name].measure(self.coding.plan, self.statistics, rules)
-            for name in self.coding.names
-        ]
-
-    def check(self, entry: Measured | None) -> str:
-        if entry is None:
-            return "" if self.coding.plan.draft else "no sums"
-        return check_measured(entry, self.statistics)
-
-
-@dataclass(frozen=True)
 class Joint(FitQuestion):
     """Several questions in one exchange, by name: each is checked, counted and admitted by itself.
 
     The answer of a cohort has its answer to each of them by the same name.
     """
 
-    questions: Mapping[str, Survey | Measure]
+    questions: Mapping[str, Survey | SumQuestion]
 
-    answer_type = dict[str, list[SurveyAnswer | Measured | None]]
+    coding = None
+    answer_type = dict[str, list[SurveyAnswer | SumAnswer | None]]
     adds = True
 
     def singles(self) -> list[Question]:
         return list(self.questions.values())
 
-    def answer(self, cohort: DatasetCohort, key: str) -> dict[str, list[Any]]:
-        return {name: each.answer(cohort, key) for name, each in self.questions.items()}
+    def answer(self, cohort: DatasetCohort, request: Request) -> dict[str, list[Any]]:
+        return {name: each.answer(cohort, request) for name, each in self.questions.items()}
 
     def check_answer(self, value: Any, k: int) -> str:
         if not isinstance(value, dict) or list(value) != list(self.questions):
@@ -242,7 +197,7 @@ def joined(questions: Mapping[str, FitQuestion]) -> FitQuestion:
     return Joint({name: _jointly(each) for name, each in questions.items()})
 
 
-def _jointly(question: FitQuestion) -> Survey | Measure:
-    if isinstance(question, Survey | Measure):
+def _jointly(question: FitQuestion) -> Survey | SumQuestion:
+    if isinstance(question, Survey | SumQuestion):
         return question
     raise TypeError(f"{question.name()} is asked alone")

@@ -1,0 +1,43 @@
+"""The question that prepares the costs of the rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fedsplit.arrays import Array
+from fedsplit.regression.client.coding import Coding, Frame
+from fedsplit.regression.client.questions.fit_question import FitQuestion
+from fedsplit.regression.client.statistics.moments import DesignMoments
+from fedsplit.remote.channel import Request
+from fedsplit.statistic import Values
+from fedsplit.sums import Summands, Total
+
+if TYPE_CHECKING:
+    from fedsplit.regression.client.dataset_cohort import DatasetCohort
+
+
+@dataclass(frozen=True)
+class Settle(FitQuestion):
+    """Make the costs of the rounds; the answer is the moments of the rows that they are made of."""
+
+    coding: Coding
+    frame: Frame
+
+    answer_type = list[Mapping[str, Array]]
+    prepares = True
+    kind = "setup"
+    adds = True
+
+    def answer(self, cohort: DatasetCohort, request: Request) -> list[Values]:
+        return cohort.settle(self.coding, self.frame)
+
+    def check(self, entry: Values) -> str:
+        return DesignMoments().check(entry, self.coding.plan)
+
+    def add(self, to: Summands, entry: Values) -> None:
+        DesignMoments().add(to, entry, self.coding.plan)
+
+    def read(self, total: Total) -> Values:
+        return DesignMoments().read(total, self.coding.plan)

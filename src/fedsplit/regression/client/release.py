@@ -1,0 +1,225 @@
+"""From a draft to an answer: limits, rounding, and the record of what is disclosed.
+
+This is the one place that denies by default: under rules an answer leaves only after what it
+discloses was stated, and is on record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsplit.clients.question import Question
+from fedsplit.clients.sums import rounded
+from fedsplit.errors import InputError, RequestError
+from fedsplit.regression.client.guards import thresholds
+from fedsplit.regression.client.guards.ledger import Disclosed
+from fedsplit.regression.client.guards.rules import Rules
+from fedsplit.remote import codec
+from fedsplit.statistic import RowSum, Statistic, Values
+
+if TYPE_CHECKING:
+    from fedsplit.regression.client.dataset import Dataset
+
+UNSTATED = "unstated"
+"""What questions are counted as that do not state what they disclose."""
+
+MATRIX = "matrix"
+"""What questions for matrices are counted as."""
+
+MOST_PROOFS = 16
+"""Of matrices, where the owner allows them for proofs only."""
+
+
+class Release:
+    """The answer to one question on its way out of a cohort.
+
+    Parameters
+    ----------
+    datasets : mapping of str to Dataset
+        By client, whose ledgers are asked and extended.
+    rules : Rules
+    records : bool
+        Whether what is disclosed is recorded under rules that only warn, too.
+    """
+
+    def __init__(
+        self, datasets: Mapping[str, Dataset], rules: Rules, records: bool = False
+    ) -> None:
+        self._datasets = datasets
+        self._rules = rules
+        self._records = records
+        self._key = ""
+        self._vectors = False
+        # What is disclosed of each client; None where it is not recorded.
+        self._stated: dict[str, list[Disclosed]] | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether statements are recorded."""
+        return self._stated is not None
+
+    def begin(self, key: str, question: Question, vectors: bool) -> None:
+        """Begin with the answer to a question; the same about the same rows counts once.
+
+        Parameters
+        ----------
+        key : str
+            Fingerprint of the question and the rows.
+        question : Question
+        vectors : bool
+            Whether the owner allows matrices for proofs only.
+
+        Raises
+        ------
+        RequestError
+            For a question too many, or for a matrix that the owner withholds.
+        """
+        if all(key in dataset.ledger for dataset in self._datasets.values()):
+            return
+        self._key, self._vectors = key, vectors
+        names = list(self._datasets)
+        if vectors and question.brings_matrices:
+            raise RequestError(
+                f"client {names[0]} allows matrices for proofs only: choose the method "
+                "quasi-newton, and leave out firth"
+            )
+        for name, dataset in self._datasets.items():
+            ledger = dataset.ledger
+            if self._rules.refuse and len(ledger) >= self._rules.points:
+                raise RequestError(
+                    f"client {name} has answered {len(ledger)} questions about its rows, and its "
+                    f"rules allow {self._rules.points}"
+                )
+            if vectors and question.matrices and ledger.count(MATRIX) >= MOST_PROOFS:
+                raise RequestError(
+                    f"client {name} has disclosed {MOST_PROOFS} matrices of its rows, and its "
+                    "owner allows no more"
+                )
+        if self._rules.refuse or self._records:
+            self._stated = {}
+
+    def state(
+        self, name: str, where: NDArray[np.intp] | None, make: Callable[[], Sequence[RowSum]]
+    ) -> None:
+        """State what the answer discloses.
+
+        Parameters
+        ----------
+        name : str
+            Of the client.
+        where : (n,) array of int or None
+            The numbers of the rows that are summed over; None where nothing is.
+        make : callable
+            Makes the sums, if they are recorded.
+        """
+        if self._stated is not None:
+            own = self._stated.setdefault(name, [])
+            if where is not None:
+                own += [Disclosed(where, each) for each in make()]
+
+    def of(
+        self, name: str, where: NDArray[np.intp], statistic: Statistic, rows: Any, plan: Any
+    ) -> Values:
+        """What a client answers to a statistic: limits, then the sums, rounded under rules."""
+        shapes = statistic.shapes(plan)
+        if self._rules.refuse and not self._within_limits(name, statistic, rows, plan):
+            self.state(name, None, list)
+            return {part: shape.zeros for part, shape in shapes.items()}
+        parts = statistic.sums(rows)
+        values = {}
+        for part, each in parts.items():
+            if self._rules.refuse and isinstance(each, RowSum):
+                self._check_range(name, each)
+            value = each.value()
+            bounds = each.bounds() if self._rules.refuse else None
+            values[part] = value if bounds is None else rounded(value, bounds)
+        self.state(
+            name, where, lambda: [own for each in parts.values() for own in each.disclosed()]
+        )
+        made = {part: value.shape for part, value in values.items()}
+        stated = {part: shape.shape for part, shape in shapes.items()}
+        if made != stated:  # a mistake in the statistic
+            raise TypeError(f"{type(statistic).__name__} states {stated}, and makes {made}")
+        return values
+
+    def _check_range(self, name: str, part: RowSum) -> None:
+        """Refuse columns whose products could be beyond float64."""
+        root = 1.0 if part.weights is None else np.sqrt(np.abs(part.weights))[:, None]
+        for columns in (part.left, part.right):
+            if columns is not None:
+                own = root * columns
+                thresholds.check_range(name, ["a combination of columns"] * own.shape[1], own)
+
+    def _within_limits(self, name: str, statistic: Statistic, rows: Any, plan: Any) -> bool:
+        """Whether a client has answered few enough of a kind; it counts this one.
+
+        Raises
+        ------
+        RequestError
+            If it has not, and zeros would be no answer.
+        """
+        limits = statistic.limits(plan or rows.plan)
+        dataset = self._datasets.get(name)
+        if not limits or dataset is None:
+            return True
+        ledger = dataset.ledger
+        about = statistic, rows.plan, getattr(rows, "frame", None)
+        same = about if limits[0].same is None else limits[0].same
+        key = sha256(codec.encode((limits[0].kind, same, dataset.version))).hexdigest()
+        if key in ledger:
+            return True
+        for limit in limits:
+            if ledger.count(limit.kind) >= limit.most:
+                if limit.refusal:
+                    raise RequestError(limit.refusal)
+                return False
+        ledger.add(key, [], [limit.kind for limit in limits])
+        return True
+
+    def record(self, names: Sequence[str], question: Question) -> None:
+        """Record what the answer discloses, before it leaves.
+
+        Raises
+        ------
+        RequestError
+            If rules refuse, and the question has not stated it.
+        InputError
+            If a leverage would exceed what the owner allows.
+        """
+        if not self._key:  # asked again
+            return
+        for name in names:
+            self._record(name, question)
+
+    def _record(self, name: str, question: Question) -> None:
+        dataset = self._datasets[name]
+        ledger, rules = dataset.ledger, self._rules
+        tags = [MATRIX] * bool(question.matrices) + [dataset.version] * bool(dataset.version)
+        if self._stated is None:
+            if self._vectors and question.matrices:
+                ledger.add(self._key, [], tags)
+            return
+        disclosed = self._stated.get(name)
+        if disclosed is None:
+            if rules.refuse:
+                raise RequestError(
+                    f"the question {question.name()} does not state what it discloses, and its "
+                    "rules answer no such question"
+                )
+            disclosed = []
+            tags.append(UNSTATED)
+        if rules.leverage is not None and rules.refuse:
+            persons = None if rules.person is None else dataset.persons(rules.person)
+            largest = float(ledger.leverages(disclosed, persons).max(initial=0.0))
+            if largest > rules.leverage:
+                whose = "row" if rules.person is None else "person"
+                raise InputError(
+                    f"client {name}: with this answer the leverage of a {whose} would be "
+                    f"{largest:.4f} (rule largest_leverage: {rules.leverage:g})"
+                )
+        ledger.add(self._key, disclosed, tags)

@@ -1,0 +1,450 @@
+"""What clients disclose of their rows is a few sums over them: which ones, a statistic states.
+
+A statistic has named parts. Of each it says twice what it is: ``sums`` makes it of a client's rows,
+as a value that holds what is summed, and ``shapes`` says what comes back, to those who have no
+rows. Everything else follows from these and is written here once: the answer, the zeros of a
+client without rows, the check of what comes back, its rounding under rules, the sum over clients,
+open and secure, and the vectors over rows whose sums are disclosed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsplit.arrays import Array, Mask
+from fedsplit.sums import (
+    SMALLEST_SQUARE,
+    Summands,
+    Total,
+    about_means,
+    quotients,
+    rounded,
+)
+
+NOT_FINITE = "an answer that is not finite"
+"""What is wrong with an answer whose numbers cannot be used. If those of every client are like
+this, the clients are not to blame: the run itself diverges."""
+
+Pairs: TypeAlias = Sequence[tuple[int, int]]
+"""Which columns are multiplied."""
+
+Values: TypeAlias = Mapping[str, Array]
+"""What one client answers to a statistic, by the names of its parts."""
+
+
+class Part(Protocol):
+    """One part of a statistic, made of a client's rows."""
+
+    def value(self) -> Array:
+        """What is answered."""
+
+    def bounds(self) -> Array | None:
+        """The most that each number could be, by the lengths of the vectors that are multiplied.
+
+        Sums are rounded relative to that under rules; None for numbers that stay.
+        """
+
+    def disclosed(self) -> Sequence[RowSum]:
+        """The sums over rows from which the value follows."""
+
+
+@dataclass(frozen=True, eq=False)
+class RowSum:
+    """Σ_i w_i l_i r_iᵀ over n rows, (p, q).
+
+    Attributes
+    ----------
+    left : (n, p) array
+    right : (n, q) array or None
+        None for products of every two columns of ``left``.
+    weights : (n,) array or None
+        None for weights of 1.
+    """
+
+    left: Array
+    right: Array | None = None
+    weights: Array | None = None
+
+    def value(self) -> Array:
+        right = self.left if self.right is None else self.right
+        if self.weights is not None:
+            right = self.weights[:, None] * right
+        total: Array = self.left.T @ right
+        return total
+
+    def bounds(self) -> Array | None:
+        w = 1.0 if self.weights is None else np.abs(self.weights)
+        if self.right is None:
+            lengths = np.sqrt(np.sum(np.square(self.left.T) * w, axis=1))
+            return np.outer(lengths, lengths)
+        # all of the weight on one side, as the slopes of a gradient have it
+        left = np.linalg.norm(self.left, axis=0)
+        return np.outer(left, np.sqrt(np.sum(np.square(self.right.T * w), axis=1)))
+
+    def disclosed(self) -> Sequence[RowSum]:
+        return (self,)
+
+
+@dataclass(frozen=True, eq=False)
+class MeanProducts:
+    """Σ w, the means of q columns, and Σ w (a - ā)(b - b̄) of pairs of them, (1 + q + r,).
+
+    Products about the client's own means keep the digits of columns whose means are large beside
+    their deviations. They are functions of the sums of 1, of the columns and of the products.
+
+    Attributes
+    ----------
+    columns : (n, q) array
+    weights : (n,) array
+    pairs : sequence of pairs of int
+        The columns of each product.
+    """
+
+    columns: Array
+    weights: Array
+    pairs: Pairs
+
+    # squares beyond float64 are reported by the server, which knows the column's sum of all clients
+    @np.errstate(over="ignore", invalid="ignore")
+    def value(self) -> Array:
+        if not len(self.weights):
+            return np.zeros(1 + self.columns.shape[1] + len(self.pairs))
+        weight = self.weights.sum()
+        mean = self.weights @ self.columns / weight
+        centred = self.columns - mean
+        scatter = centred.T @ (self.weights[:, None] * centred)
+        i, j = _indices(self.pairs)
+        return np.concatenate([[weight], mean, scatter[i, j]])
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def bounds(self) -> Array | None:
+        if not len(self.weights):
+            return None
+        weight = float(self.weights.sum())
+        mean = self.weights @ self.columns / weight
+        lengths = np.sqrt(np.sum(self.weights * np.square(self.columns - mean).T, axis=1))
+        sizes = np.sqrt(np.square(lengths) / weight + np.square(mean))
+        i, j = _indices(self.pairs)
+        return np.concatenate([[weight], sizes, lengths[i] * lengths[j]])
+
+    def disclosed(self) -> Sequence[RowSum]:
+        if not len(self.weights):
+            return ()
+        # as they are computed: a column far from 0 is rounded before its mean is subtracted
+        centred = self.columns - self.weights @ self.columns / self.weights.sum()
+        one = np.ones((len(centred), 1))
+        q = centred.shape[1]
+        if len(self.pairs) == q * (q + 1) // 2:
+            return (RowSum(np.hstack([one, centred]), weights=self.weights),)
+        i, j = _indices(self.pairs)
+        products = centred[:, i] * centred[:, j]
+        return (RowSum(self.weights[:, None], np.hstack([one, centred, products])),)
+
+
+@dataclass(frozen=True, eq=False)
+class Computed:
+    """Numbers that follow from sums over rows, and are computed in another way.
+
+    A quadratic cost is computed from a Gram matrix, for example, and not row by row.
+
+    Attributes
+    ----------
+    numbers : array
+        Of the shape that the statistic states.
+    sums : sequence of RowSum
+        From which they follow; empty for what does not depend on the rows, or was disclosed before.
+    limits : array or None
+        As in ``bounds``.
+    """
+
+    numbers: Array
+    sums: Sequence[RowSum] = ()
+    limits: Array | None = None
+
+    def value(self) -> Array:
+        return self.numbers
+
+    def bounds(self) -> Array | None:
+        return self.limits
+
+    def disclosed(self) -> Sequence[RowSum]:
+        return self.sums
+
+
+class Shape(ABC):
+    """What those who have no rows know of a part: its zeros, its check, its sum over clients."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """That of the array that comes back."""
+
+    @property
+    def zeros(self) -> Array:
+        """The part of a client without rows."""
+        return np.zeros(self.shape)
+
+    def check(self, part: Array) -> str:
+        """What is wrong with a client's part: an empty text if nothing is."""
+        if part.shape != self.shape:
+            return f"numbers of shape {part.shape} where {self.shape} was asked for"
+        return self._wrong(part)
+
+    @abstractmethod
+    def _wrong(self, part: Array) -> str:
+        """The same of a part of the right shape."""
+
+    @abstractmethod
+    def pooled(self, parts: Sequence[Array]) -> Array:
+        """That of all clients together."""
+
+    @abstractmethod
+    def add(self, to: Summands, part: Array) -> None:
+        """Add a client's part to sums in which no single one is seen."""
+
+    @abstractmethod
+    def read(self, total: Total) -> Array:
+        """That of all clients, from such sums."""
+
+
+@dataclass(frozen=True)
+class Sums(Shape):
+    """Plain totals, (p, q).
+
+    Attributes
+    ----------
+    p : int
+    q : int or None
+        None for products of every two of p columns.
+    nonnegative : bool
+        Whether no number can be below 0, as of a count.
+    finite : bool
+        Whether no number can be infinite, as a cost far out can.
+    """
+
+    p: int = 1
+    q: int | None = 1
+    nonnegative: bool = False
+    finite: bool = True
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.p, self.p if self.q is None else self.q)
+
+    def _wrong(self, part: Array) -> str:
+        if np.isnan(part).any() or (self.finite and not np.isfinite(part).all()):
+            return NOT_FINITE
+        if (self.nonnegative and (part < 0).any()) or (
+            self.q is None and (np.diagonal(part) < 0).any()
+        ):
+            return "sums below zero of what cannot be negative"
+        return ""
+
+    def pooled(self, parts: Sequence[Array]) -> Array:
+        total: Array = np.sum(parts, axis=0)
+        return total
+
+    def add(self, to: Summands, part: Array) -> None:
+        if self.finite:
+            to.add(part)
+            return
+        usable = np.isfinite(part).all()
+        to.add(part if usable else np.zeros_like(part))
+        to.add([float(not usable)])
+
+    def read(self, total: Total) -> Array:
+        found = total.take(*self.shape)
+        if not self.finite and total.count():
+            return np.full(self.shape, np.nan)
+        return found
+
+
+@dataclass(frozen=True)
+class AboutMeans(Shape):
+    """``MeanProducts`` of q columns: (1 + q + r,).
+
+    Attributes
+    ----------
+    q : int
+    pairs : sequence of pairs of int
+        With the square of every column.
+    bounded : bool
+        Whether numbers are refused with which sums over clients would overflow; otherwise squares
+        beyond float64 are allowed, which have a message of their own.
+    """
+
+    q: int
+    pairs: Pairs
+    bounded: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (1 + self.q + len(self.pairs),)
+
+    def split(self, part: Array) -> tuple[float, Array, Array]:
+        """Σ w, the means, and the products of the pairs."""
+        return float(part[0]), part[1 : 1 + self.q], part[1 + self.q :]
+
+    @property
+    def _squares(self) -> Mask:
+        i, j = _indices(self.pairs)
+        squares: Mask = i == j
+        return squares
+
+    def _wrong(self, part: Array) -> str:
+        weight, means, products = self.split(part)
+        if not 0 <= weight < math.inf:
+            return "weights that are not positive"
+        if not np.isfinite(means).all():
+            return "means that are not finite"
+        if (products[self._squares] < 0).any():
+            return "negative sums of squares"
+        sizes = (weight, *np.abs(means), *np.abs(products))
+        most = (2.0**53, *[1e150] * self.q, *[1e300] * len(products))
+        if self.bounded and not all(a <= b for a, b in zip(sizes, most, strict=True)):
+            return "moments that no column can have"
+        return ""
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def pooled(self, parts: Sequence[Array]) -> Array:
+        weights = np.array([part[0] for part in parts])
+        weight = sum(part[0] for part in parts)
+        if not weight:
+            return self.zeros
+        shares = weights / weight
+        means = np.stack([part[1 : 1 + self.q] for part in parts])
+        mean = shares @ means
+        between = np.sqrt(shares * weight)[:, None] * (means - mean)
+        i, j = _indices(self.pairs)
+        within = np.sum([part[1 + self.q :] for part in parts], axis=0)
+        return np.concatenate(
+            [[weight], mean, within + np.sum(between[:, i] * between[:, j], axis=0)]
+        )
+
+    def add(self, to: Summands, part: Array) -> None:
+        weight, means, products = self.split(part)
+        i, j = _indices(self.pairs)
+        scatters = np.zeros(self.q)
+        scatters[i[i == j]] = products[i == j]
+        squares = scatters + weight * np.square(means)
+        # a sum of squares that the unit swallows would be zero for the server
+        to.require(bool(((squares == 0) | (squares >= SMALLEST_SQUARE)).all()))
+        to.add_about_means(weight, means, scatters, (i, j), products)
+
+    def read(self, total: Total) -> Array:
+        told = total.wide(1 + self.q + len(self.pairs))
+        weight, sums, products = told[0], told[1 : 1 + self.q], told[1 + self.q :]
+        if weight == 0:
+            return self.zeros
+        i, j = _indices(self.pairs)
+        found = about_means(products, sums[i], sums[j], weight)
+        found[self._squares] = np.maximum(found[self._squares], 0.0)
+        return np.concatenate([[rounded(weight)], quotients(sums, weight), found])
+
+
+class Limit(NamedTuple):
+    """How many different statistics of one kind a client under rules answers.
+
+    Where a count changes is a number of one row, and who may ask often finds it.
+
+    Attributes
+    ----------
+    kind : str
+        What they are counted as.
+    most : int
+    same : object or None
+        What two have in common that count once; None for the statistic and the plan.
+    refusal : str
+        What is said of one too many; empty if zeros are answered instead.
+    """
+
+    kind: str
+    most: int
+    same: object = None
+    refusal: str = ""
+
+
+class Statistic(ABC):
+    """A frozen dataclass that travels, and says which sums over rows it is.
+
+    A new one is a class, and a line of ``STATISTICS``. It states what it discloses, or it is
+    none: both methods are abstract.
+
+    Attributes
+    ----------
+    matrices : int
+        How many matrices of a client's rows it discloses.
+    of_table : bool
+        Whether it is made of the complete rows of a table, before there is a design.
+    kind : str
+        Of the row that a question for it has in a trace.
+    """
+
+    matrices: ClassVar[int] = 0
+    of_table: ClassVar[bool] = False
+    kind: ClassVar[str] = "handshake"
+
+    @classmethod
+    def title(cls) -> str:
+        """By what name it is admitted, counted and logged, such as ``design_moments``."""
+        return re.sub("(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+
+    @abstractmethod
+    def shapes(self, plan: Any) -> Mapping[str, Shape]:
+        """What comes back, by the names of the parts.
+
+        ``plan`` says how rows are made; None of rows in the coordinates of a fit.
+        """
+
+    @abstractmethod
+    def sums(self, rows: Any) -> Mapping[str, Part]:
+        """The parts, of the rows of one client."""
+
+    def limits(self, plan: Any) -> Sequence[Limit]:
+        """How many different ones a client under rules answers."""
+        return ()
+
+    def check(self, values: Values, plan: Any) -> str:
+        """What is wrong with a client's answer: an empty text if nothing is."""
+        shapes = self.shapes(plan)
+        if set(values) != set(shapes):
+            return f"the parts {sorted(values)} where {sorted(shapes)} were asked for"
+        return next(filter(None, (shape.check(values[name]) for name, shape in shapes.items())), "")
+
+    def pooled(self, values: Sequence[Values], plan: Any) -> dict[str, Array]:
+        """The answer of all clients together."""
+        return {
+            name: shape.pooled([each[name] for each in values])
+            for name, shape in self.shapes(plan).items()
+        }
+
+    def add(self, to: Summands, values: Values, plan: Any) -> None:
+        """Add a client's answer to sums in which no single one is seen."""
+        for name, shape in self.shapes(plan).items():
+            shape.add(to, values[name])
+
+    def read(self, total: Total, plan: Any) -> dict[str, Array]:
+        """The answer of all clients, from such sums."""
+        return {name: shape.read(total) for name, shape in self.shapes(plan).items()}
+
+
+def _indices(pairs: Pairs) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    found = np.array(pairs, dtype=np.intp).reshape(-1, 2)
+    return found[:, 0], found[:, 1]
+
+
+def triangle(q: int) -> Pairs:
+    """Every pair of q columns, once."""
+    return list(zip(*(each.tolist() for each in np.tril_indices(q)), strict=True))
+
+
+STATISTICS: dict[str, type[Statistic]] = {}
+"""Every statistic that a message may name, by the name of its class: no other is read."""
