@@ -66,9 +66,9 @@ def load(path: str | Path) -> Model:
         if found == FORMAT and digest == _digest(record):
             kind: Any = NoisyModel if "noise" in record else Model
             hints = _hints(kind)
-            return kind(
-                **{name: value_of(hints[name], record[name]) for name in PARTS if name in record}
-            )
+            names = [name for name in PARTS if name in record]
+            model: Model = kind(**{name: value_of(hints[name], record[name]) for name in names})
+            return model
     except FileNotFoundError:
         raise InputError(f"{folder}: there is no {RECORD}: is it a saved model?") from None
     except (
@@ -104,8 +104,9 @@ def plain(value: Any) -> Any:
         return plain(value.tolist())
     if isinstance(value, pd.DataFrame):
         return plain(value.reset_index().to_dict("list"))
-    if is_dataclass(value) or hasattr(value, "_fields"):
-        return {name: plain(getattr(value, name)) for name in _hints(type(value))}
+    kind: Any = type(value)
+    if _is_record(kind):
+        return {name: plain(getattr(value, name)) for name in _hints(kind)}
     if isinstance(value, Mapping):
         return {key: plain(each) for key, each in value.items()}
     return [plain(each) for each in value]
@@ -125,7 +126,7 @@ def value_of(kind: Any, found: Any) -> Any:
     if kind is pd.DataFrame:
         frame = pd.DataFrame({name: value_of(list, column) for name, column in found.items()})
         return frame.set_index(frame.columns[0])
-    if is_dataclass(kind) or hasattr(kind, "_fields"):
+    if _is_record(kind):
         return kind(**{name: value_of(hint, found[name]) for name, hint in _hints(kind).items()})
     if isinstance(found, dict):
         return {key: value_of(args[1], each) for key, each in found.items()}
@@ -135,6 +136,11 @@ def value_of(kind: Any, found: Any) -> Any:
         return [value_of(args[0] if args else list, each) for each in found]
     hints = args[:1] * len(found) if args[1:] == (...,) else args
     return tuple(value_of(hint, each) for hint, each in zip(hints, found, strict=True))
+
+
+def _is_record(kind: Any) -> bool:
+    """Whether a type is a dataclass or a NamedTuple."""
+    return is_dataclass(kind) or hasattr(kind, "_fields")
 
 
 @cache
