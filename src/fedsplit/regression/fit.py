@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -14,7 +14,6 @@ import pandas as pd
 from fedsplit.clients.oracle import Removed
 from fedsplit.data.formula.formula import Formula, quoted
 from fedsplit.data.sources.sources import sources
-from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError, NotConverged, listed
 from fedsplit.loop.trace import Trace
 from fedsplit.regression.client.dataset import Dataset
@@ -82,7 +81,11 @@ def fit(options: FitOptions) -> Model:
     and its coefficients are named ``class:term``; a ridge without l1 penalises the coefficients of
     all classes, centred, so that it does not depend on the reference.
     """
-    with open_channel(options) as (channel, options):  # with what is declared
+    found = sources(options.data, options.group, options.reading, options.missing)
+    engine = ENGINES[options.engine]
+    with engine.of_sources(found, options.cohorts, options.address) as channel:
+        if options.secure and options.dp is None:  # which declares without looking
+            options = with_declaration(channel, options)
         model = fit_over(channel, options)
         if options.strict:
             model = with_disclosure(model, channel)
@@ -90,16 +93,6 @@ def fit(options: FitOptions) -> Model:
     if not model.settled:
         warn(f"the fit did not converge: {model.warnings[-1]}", NotConverged, stacklevel=3)
     return replace(model, disclosed_by=partial(disclosed_by, options))
-
-
-@contextmanager
-def open_channel(options: FitOptions) -> Iterator[tuple[Channel, FitOptions]]:
-    """The way to the clients of a fit, and its options with what secure sums declare."""
-    found = sources(options.data, options.group, options.reading, options.missing)
-    with ENGINES[options.engine].of_sources(found, options.cohorts, options.address) as channel:
-        if options.secure and options.dp is None:  # which declares without looking
-            options = with_declaration(channel, options)
-        yield channel, options
 
 
 def disclosed_by(options: FitOptions, person: str | None) -> pd.DataFrame:
@@ -145,8 +138,6 @@ def with_disclosure(model: Model, channel: Channel) -> Model:
 
 
 R = TypeVar("R", bound=Regression)
-S = TypeVar("S")
-T = TypeVar("T")
 
 
 def with_declaration(channel: Channel, options: R) -> R:
@@ -171,54 +162,11 @@ def fit_over(channel: Channel, options: FitOptions) -> Model:
     clients are removed, the others agree anew and go on from the coefficients reached.
     """
     settings = options.settings
-
-    def fitting(agreement: Agreement, reached: Mapping[str, float]) -> Dialogue[FitReport]:
-        return glm(agreement, settings, reached)
-
-    if options.dp is None:
-        return over(channel, options, fitting, make_model)
-    with open_members(channel, options) as members:
-        return fit_with_noise(members, options)
-
-
-def over(
-    channel: Channel,
-    options: FitOptions,
-    analysis: Callable[[Agreement, Mapping[str, float]], Dialogue[T]],
-    result: Callable[[FitDriver, Agreement, T], S],
-) -> S:
-    """Agree with the clients that a channel reaches, and run an analysis over them.
-
-    Parameters
-    ----------
-    channel : Channel
-    options : FitOptions
-    analysis : callable
-        The dialogue for the rows that were agreed on, from coefficients that were reached before
-        clients were removed: the others agree anew.
-    result : callable
-        What is made of the end of the dialogue, with the driver that asked.
-    """
-    with open_members(channel, options) as members:
-        reached: Mapping[str, float] = {}
-        while True:
-            try:
-                agreement = prepare(members, options)
-                driver = FitDriver(members, options.settings.rounds, options.progress)
-                return result(driver, agreement, driver.run(analysis(agreement, reached)))
-            except Removed as gone:
-                members = members.without(gone.names)
-                reached = gone.reached or reached
-
-
-@contextmanager
-def open_members(channel: Channel, options: FitOptions) -> Iterator[Members]:
-    """The clients that a channel reaches, as the options have them asked."""
     about = {
         "clients": clients_of_run(channel),
         "formula": options.formula,
         "target": options.target,
-        **asdict(options.settings),
+        **asdict(settings),
     }
     patience = None
     if not channel.free:
@@ -230,7 +178,19 @@ def open_members(channel: Channel, options: FitOptions) -> Iterator[Members]:
     with ExitStack() as stack:
         if options.checkpoint is not None:
             channel = stack.enter_context(options.checkpoint.over(channel, about))
-        yield Members(channel, patience, summed=summed)
+        members = Members(channel, patience, summed=summed)
+        if options.dp is not None:
+            return fit_with_noise(members, options)
+        reached: Mapping[str, float] = {}
+        while True:
+            try:
+                agreement = prepare(members, options)
+                driver = FitDriver(members, settings.rounds, options.progress)
+                fitting = glm(agreement, settings, reached)
+                return make_model(driver, agreement, driver.run(fitting))
+            except Removed as gone:
+                members = members.without(gone.names)
+                reached = gone.reached or reached
 
 
 def fit_with_noise(members: Members, options: Regression) -> Model:

@@ -332,15 +332,6 @@ def sums_of(
     return SumQuestion(statistics, Coding(rows.plan, rows.strict, rows.names)).pooled(answers)
 
 
-def sums_at(
-    costs: RowCosts, statistics: Mapping[str, Statistic]
-) -> Dialogue[dict[str, dict[str, Array]]]:
-    """The same of rows in the coordinates of a fit, and of their costs."""
-    question = SumQuestion(statistics)
-    answers: list[SumAnswer] = yield AboutCosts(costs, question)
-    return question.pooled(answers)
-
-
 class FitAsking:
     """Who answers the questions of a dialogue about rows: all clients that a question is for.
 
