@@ -228,7 +228,7 @@ def test_the_parts_of_a_joint_question_are_admitted_and_counted_one_by_one(folde
     reply = federation.ask(Joint({"columns": first, "states": measure}), study.hash)
     assert reply.outcome == "answer", reply.text
     assert federation.seen[-1].asked == 2
-    assert federation.seen[-1].text.startswith("survey and sum_question, ")
+    assert federation.seen[-1].text.startswith("survey and rows_inside and of_argument, ")
     assert federation.ask(first, study.hash).value == reply.value["columns"]
     assert federation.seen[-1].asked == 2  # which was answered before
     strange = ask_arguments(replace(coding, plan=replace(draft, formula="y ~ scale(secret)")), {})
