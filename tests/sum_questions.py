@@ -10,7 +10,11 @@ from fedsplit.data.pooled.column_statistics import ColumnStatistic
 from fedsplit.regression.client.coding import Coding
 from fedsplit.regression.client.design import Calibration, Moments, Scaling
 from fedsplit.regression.client.questions.sum_question import SumAnswer, SumQuestion
-from fedsplit.regression.client.statistics.fit import CalibrationCounts, PearsonSquares
+from fedsplit.regression.client.statistics.fit import (
+    CalibrationCounts,
+    LogLikelihood,
+    PearsonSquares,
+)
 from fedsplit.regression.client.statistics.functions import OfArgument, RowsInside
 from fedsplit.regression.client.statistics.moments import (
     CombinedProducts,
@@ -69,6 +73,11 @@ def calibration_in(answer: SumAnswer) -> Calibration:
 def ask_pearson(x: Array) -> SumQuestion:
     """Pearson's X² at a point of the scaled columns."""
     return SumQuestion({"": PearsonSquares(x)})
+
+
+def ask_fit(x: Array) -> SumQuestion:
+    """Pearson's X² together with the log-likelihood, as at the end of a fit."""
+    return SumQuestion({"": PearsonSquares(x), "likelihood": LogLikelihood(x, 1.0)})
 
 
 def number_in(answer: SumAnswer, part: str = "total") -> Any:

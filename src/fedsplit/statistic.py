@@ -141,12 +141,8 @@ class MeanProducts:
         # as they are computed: a column far from 0 is rounded before its mean is subtracted
         centred = self.columns - self.weights @ self.columns / self.weights.sum()
         one = np.ones((len(centred), 1))
-        q = centred.shape[1]
-        if len(self.pairs) == q * (q + 1) // 2:
-            return (RowSum(np.hstack([one, centred]), weights=self.weights),)
-        i, j = _indices(self.pairs)
-        products = centred[:, i] * centred[:, j]
-        return (RowSum(self.weights[:, None], np.hstack([one, centred, products])),)
+        # every pair, asked for or not: products that are not formed cannot overflow here
+        return (RowSum(np.hstack([one, centred]), weights=self.weights),)
 
 
 @dataclass(frozen=True, eq=False)

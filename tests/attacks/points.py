@@ -17,7 +17,7 @@ from fedsplit.clients.questions import Decrement, Gradient, Information, Line, P
 from fedsplit.local.gradient import GradientProx
 from fedsplit.local.newton import ExactProx
 from fedsplit.regression.client.design import Scaling
-from sum_questions import ask_moments, ask_pearson, number_in
+from sum_questions import ask_fit, ask_moments, number_in
 
 FAR = 1e6
 POINT = "\\|aᵀx\\| is at most 40, numbers are at least 1e-100"
@@ -240,7 +240,7 @@ def by_pearson(server: Server) -> Guess:
     server.ask(ask_moments(coding))
     key = server.settle(coding, 2)
     slope = 5.0
-    told = number_in(server.ask(ask_pearson(np.array([150.0, -slope])), key))
+    told = number_in(server.ask(ask_fit(np.array([150.0, -slope])), key))
     income = float(server.frame["income"].iloc[-1])
     found = (150.0 + 0.5 * math.log(told / income**2)) / slope
     return Guess(found, float(server.frame["age"].max()))

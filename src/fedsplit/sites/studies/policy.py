@@ -63,6 +63,12 @@ def _flag(value: Any) -> bool:
     return value
 
 
+def _name(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError
+    return value
+
+
 def _texts(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
         raise ValueError
@@ -100,6 +106,7 @@ KEYS: Mapping[str, Key] = {
     "least_sites": Key("sites", "a whole number of at least 1", _count(1)),
     "smallest_group": Key("smallest", "a whole number of at least 2", _count(2)),
     "largest_leverage": Key("leverage", SHARE, _share),
+    "person": Key("person", "the name of a column", _name),
     "parameters_per_row": Key("parameters", SHARE, _share),
     "matrices": Key("matrices", "true or false", _flag),
     "questions_per_day": Key("questions", "a whole number of at least 0", _count(0)),
@@ -166,10 +173,13 @@ def denied(rules: Rules, column: str) -> str:
 
 
 def _leverage(rules: Rules) -> str:
-    """What is done about the leverages of single rows in all that was disclosed."""
+    """What is done about the leverages of rows, or persons, in all that was disclosed."""
+    whose = "row" if rules.person is None else f"person by {rules.person} (person)"
     if rules.leverage is None:
-        return "how much can rest on a single row is reported to you (largest_leverage refuses)"
-    return f"no row has a leverage above {rules.leverage:g} in all answers (largest_leverage)"
+        return (
+            f"how much can rest on a single {whose} is reported to you (largest_leverage refuses)"
+        )
+    return f"no {whose} has a leverage above {rules.leverage:g} in all answers (largest_leverage)"
 
 
 def in_words(rules: Rules) -> list[str]:
