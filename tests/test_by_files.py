@@ -565,7 +565,7 @@ def test_an_answer_of_which_a_reply_cannot_be_read_is_refused(
     for changed in (reply[:-3], b"failed\n" + reply, b""):
         answer.write_bytes(SitePost(path, key).answer(letter, [changed], here.public)[0])
         assert refusal(capsys, study.combine(answer)) == (
-            f"{answer}: its reply to code cannot be read: hospital0 has to answer the question "
+            f"{answer}: its reply to sums cannot be read: hospital0 has to answer the question "
             "again"
         )
 

@@ -346,6 +346,39 @@ class AboutMeans(Shape):
         return np.concatenate([[rounded(weight)], quotients(sums, weight), found])
 
 
+@dataclass(frozen=True)
+class LogOfSum(Shape):
+    """The logarithm of a sum that may be beyond float64, (1, 1); as a secure sum it is cut off.
+
+    Attributes
+    ----------
+    largest : float
+        In secure sums it is at most this, and at least its negative.
+    """
+
+    largest: float = 80.0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (1, 1)
+
+    @property
+    def zeros(self) -> Array:
+        return np.full((1, 1), -np.inf)
+
+    def _wrong(self, part: Array) -> str:
+        return "" if part < math.inf else NOT_FINITE
+
+    def pooled(self, parts: Sequence[Array]) -> Array:
+        return np.asarray(np.logaddexp.reduce(parts))
+
+    def add(self, to: Summands, part: Array) -> None:
+        to.add(np.exp(np.minimum(part, self.largest)))
+
+    def read(self, total: Total) -> Array:
+        return np.log(np.maximum(total.take(1, 1), math.exp(-self.largest)))
+
+
 class Limit(NamedTuple):
     """How many different statistics of one kind a client under rules answers.
 

@@ -125,6 +125,12 @@ def by_levels(server: Server) -> Guess:
     return Guess(found + 10, truth + 10)  # it may be zero
 
 
+def by_offset(server: Server) -> Guess:
+    """The logarithm of a sum of exponentials is the largest of them."""
+    moments = server.code("visits ~ income + offset(10*age)", "poisson")
+    return Guess(moments.log_exposed / 10, float(server.frame["age"].max()))
+
+
 def by_added_patients(server: Server) -> Guess:
     before = server.code("income ~ age")
     more = server.frame.head(server.few).assign(income=4321.0)
@@ -297,6 +303,7 @@ ATTACKS: Sequence[Attack] = [
     Attack("a spline with a knot before the last rows", by_spline, GROUP),
     Attack("`cut` whose breaks leave out few rows", by_interval, NOTHING),
     Attack("counts of levels with and without a column", by_levels, NOTHING),
+    Attack("an offset that makes one exposure the sum", by_offset, NOTHING, (1,)),
     Attack(
         "moments before and after patients were added", by_added_patients, "snapshots", seen=False
     ),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import logsumexp
 
 from fedsplit.arrays import Array
 from fedsplit.regression.client.design import Moments, Scaling
@@ -18,6 +18,7 @@ from fedsplit.regression.families import FAMILIES
 from fedsplit.statistic import (
     AboutMeans,
     Computed,
+    LogOfSum,
     MeanProducts,
     Pairs,
     Part,
@@ -29,19 +30,16 @@ from fedsplit.statistic import (
     triangle,
 )
 
-EXPOSED = 80.0
-"""The logarithm of an exposure is at most this, and at least its negative: it is a start only."""
-
 
 @dataclass(frozen=True)
 class DesignMoments(Statistic):
     """Rows, weights, means, and products about the means of the columns and the target.
 
     ``moments`` has the p columns and the target, and, where the loss is quadratic, the target less
-    its offset, whose products with the columns determine the fit. ``exposed``
-    is Σ w e^offset, ``classes`` counts rows of each, ``floor`` is how far the best loss of a model
-    that knows every row is above the floor of the loss. ``withholds`` counts clients that tell no
-    matrices in the rounds, and those that tell nothing of directions.
+    its offset, whose products with the columns determine the fit. ``exposed`` is log Σ w e^offset,
+    ``classes`` counts rows of each, ``floor`` is how far the best loss of a model that knows every
+    row is above the floor of the loss. ``withholds`` counts clients that tell no matrices in the
+    rounds, and those that tell nothing of directions.
     """
 
     def shapes(self, plan: Plan) -> Mapping[str, Shape]:
@@ -49,7 +47,7 @@ class DesignMoments(Statistic):
         shapes: dict[str, Shape] = {
             "n": Sums(nonnegative=True),
             "moments": _shape(plan),
-            "exposed": Sums(nonnegative=True),
+            "exposed": LogOfSum(),
             "floor": Sums(nonnegative=True),
             "withholds": Sums(1, 2, nonnegative=True),
         }
@@ -63,12 +61,13 @@ class DesignMoments(Statistic):
         columns = [A, b, b - o] if design.family.quadratic else [A, b]
         # counts and settings of the client are no sums that a row could hide in
         n = Computed(np.array([[float(design.rows)]]), [RowSum(one, one)])
-        exposures = np.exp(np.clip(o, -EXPOSED, EXPOSED))[:, None]
+        exposed = np.array([[logsumexp(o, b=w) if o.any() else np.log(w.sum())]])
+        exposures = [RowSum(w[:, None], np.exp(o - o.max())[:, None])] if o.any() else []
         floor = 0.0 if design.groups is None else design.groups.floor
         parts: dict[str, Part] = {
             "n": n,
             "moments": MeanProducts(np.column_stack(columns), w, pairs),
-            "exposed": RowSum(w[:, None], exposures),
+            "exposed": Computed(exposed, exposures, np.maximum(np.abs(exposed), 1.0)),
             "floor": Computed(np.array([[floor]]), limits=np.array([[floor]])),
             "withholds": Computed(
                 np.array([[float(not rows.matrices), float(not rows.directions)]])
@@ -95,7 +94,6 @@ def moments_of(values: Values, plan: Plan) -> Moments:
     i, j = np.tril_indices(p)
     scatter = np.zeros((p, p))
     scatter[i, j] = scatter[j, i] = products[: len(i)]
-    least = math.exp(-EXPOSED)
     return Moments(
         names=plan.names,
         n=round(float(values["n"][0, 0])),
@@ -104,7 +102,7 @@ def moments_of(values: Values, plan: Plan) -> Moments:
         scatter=scatter,
         target_mean=float(means[p]),
         target_scatter=float(products[len(i)]),
-        log_exposed=math.log(max(float(values["exposed"][0, 0]), least)),
+        log_exposed=float(values["exposed"][0, 0]),
         classes=tuple(round(each) for each in values.get("classes", np.zeros((1, 0)))[0].tolist()),
         floor=float(values["floor"][0, 0]),
         net_mean=float(means[p + 1]) if quadratic else 0.0,
