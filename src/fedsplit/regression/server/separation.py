@@ -9,7 +9,7 @@ digit left to fall: there the information is singular along all that has no esti
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,8 @@ from fedsplit.clients.effects import TraceEntry
 from fedsplit.clients.questions import Gradient, Information, Line, Margin
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError, listed
+from fedsplit.methods.information import Newton
+from fedsplit.methods.server_step import Expansions, server_step
 from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.questions.along import Recede, Receding
 from fedsplit.regression.server.federation import Everyone
@@ -60,6 +62,26 @@ FEW = 3
 
 class Unbounded(InputError):
     """The likelihood has no maximum."""
+
+
+def regular(H: Array, kernel: Array | None) -> Array:
+    """H, made regular along its kernel: what is orthogonal to that does not depend on how."""
+    if kernel is None:
+        return H
+    outside = np.eye(len(H)) - kernel @ kernel.T
+    return outside @ H @ outside + float(np.diag(H).max()) * kernel @ kernel.T
+
+
+@dataclass(frozen=True)
+class LimitNewton(Newton):
+    """Newton's method outside of a kernel: what rounding has left of H there is no curvature."""
+
+    kernel: Array = field(kw_only=True)
+
+    def minimiser(self, models: Expansions, x: Array) -> tuple[Array, Array]:
+        g = models.gradient(x)
+        outside = g - self.kernel @ (self.kernel.T @ g)
+        return server_step(x, outside, regular(models.hessian(), self.kernel), None)
 
 
 class Limit(NamedTuple):
