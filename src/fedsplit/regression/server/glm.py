@@ -278,7 +278,7 @@ def report(point: Point, found: Minimum, inference: Inference) -> FitReport:
         if family.name == "huber":  # whose curvature is that of rows with residuals below it
             remedy = "choose a larger delta, in units of the target, add a ridge, or leave it out"
         warnings.append(f"the data hardly determine the coefficient of {weak}: {remedy}")
-    if found.converged and point.combining > MOST_ROUNDING:
+    if found.converged and point.arithmetic > MOST_ROUNDING:
         moved = "any number of" if bounds.arithmetic is None else f"{bounds.arithmetic:.1g}"
         warnings.append(
             f"columns nearly cancel: rounding can have moved coefficients by up to {moved} "
