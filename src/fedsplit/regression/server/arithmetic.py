@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedsplit.arrays import Array, Mask
+from fedsplit.arrays import Array
 from fedsplit.clients.questions import ProofScalars
 from fedsplit.data.pooled.function import State
+from fedsplit.regression.client.precise import products_among
 from fedsplit.regression.server.coordinates import Coordinates
 from fedsplit.regression.server.pool import Pool
 from fedsplit.regression.server.problem import inverse
@@ -58,7 +59,7 @@ class Evaluation(NamedTuple):
     shared: Array
 
 
-def evaluation_of(pool: Pool, state: Mapping[str, State], kept: Mask) -> Evaluation:
+def evaluation_of(pool: Pool, state: Mapping[str, State], coordinates: Coordinates) -> Evaluation:
     """The rounding of products, powers and functions, by the names of columns.
 
     Parameters
@@ -66,13 +67,13 @@ def evaluation_of(pool: Pool, state: Mapping[str, State], kept: Mask) -> Evaluat
     pool : Pool
     state : mapping of str to State
         Of functions of all rows, by their text.
-    kept : (p,) array of bool
-        The columns that are in the model.
+    coordinates : Coordinates
     """
     factors = [FACTORS.split(name) for name in pool.names]
     if pool.intercept is not None:
         factors[pool.intercept] = []
-    places = {frozenset(each): k for k, each in enumerate(factors) if kept[k]}
+    kept = np.flatnonzero(coordinates.columns).tolist()
+    places = {frozenset(factors[k]): k for k in kept}
     p = len(factors)
     roundings, shifts, shared = np.zeros(p), np.zeros(p), np.zeros((p, p))
     for k, own in enumerate(factors):
@@ -96,6 +97,10 @@ def evaluation_of(pool: Pool, state: Mapping[str, State], kept: Mask) -> Evaluat
             singles = [places.get(frozenset([factor])) for factor in others]
             sizes = [pool.sizes[k] if single is None else pool.sizes[single] for single in singles]
             shifts[k] += shift * math.prod(sizes)
+    if coordinates.precise:  # then products of two columns have all their digits
+        pairs = products_among(pool.names)
+        exact = [roundings[i] + roundings[j] for i, j in pairs.values()]
+        roundings[list(pairs)] = exact
     return Evaluation(roundings, shifts, shared)
 
 

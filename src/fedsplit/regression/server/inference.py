@@ -221,7 +221,7 @@ class Point:
         """A bound on |coefficient - that of exact arithmetic|/SE; inf if there is none."""
         problem, proof = self.problem, self.proof
         coordinates = problem.coordinates
-        evaluation = evaluation_of(problem.pool, problem.rows.plan.state, coordinates.columns)
+        evaluation = evaluation_of(problem.pool, problem.rows.plan.state, coordinates)
         H = proof.hessian
         x = proof.x
         if proof.kernel is not None:  # how far out the limit is does not matter
