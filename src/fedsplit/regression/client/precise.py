@@ -80,7 +80,7 @@ def _some(
     """(A - centre)(high + low) for a few rows."""
     total: Array = np.zeros((len(A), high.shape[1]))
     rest: Array = np.zeros_like(total)
-    for j in np.flatnonzero(high.any(axis=1)):
+    for j in np.flatnonzero(high.any(axis=1)).tolist():
         a, a_low = _sum(A[:, j, None], np.full((1, 1), -centre[j]))
         if j in products:
             entry, lost = exact_product(*(A[:, k, None] for k in products[j]))
