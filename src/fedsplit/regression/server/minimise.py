@@ -434,7 +434,7 @@ def minimise(
     separation = None
     if method.penalty is None and not problem.bounded:
         quick = isinstance(method, FedSplitInformation) and not isinstance(method, Newton)
-        separation = SeparationSearch(problem, quick)
+        separation = SeparationSearch(problem, span=2 if quick else 5)
     x = x if state is None else state.x
     start = method.penalised((yield Measurement(x)), x)
     before = (yield TraceEntry("setup", start)).rounds  # those of earlier searches
