@@ -34,6 +34,7 @@ def rows() -> pd.DataFrame:
         few=frame["count"] * (level != "c"),
         none=frame["count"] * (level != "a"),
         always=np.where(level == "b", 1.0, frame.event),
+        above=(frame.x > 0).astype(int),
         half=half,
         ties=np.where(half > 0, 1.0, np.where(half < 0, 0.0, frame.event)),
     )
@@ -389,3 +390,13 @@ def test_a_direction_along_which_some_row_loses_is_none_of_recession(
     model = fit("event ~ x + u + level", "logistic")
     assert model.not_estimable == {}
     np.testing.assert_allclose(model.params, plain.params, rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["lbfgs", "quasi-newton", "giant", "newton"])
+def test_what_recedes_is_found_by_whatever_method_moves_along_it(method: str) -> None:
+    usual = fit("few ~ x + u + level", "poisson")
+    model = fit("few ~ x + u + level", "poisson", method=method)
+    assert model.not_estimable == usual.not_estimable == {"level[T.c]": "-inf"}
+    np.testing.assert_allclose(model.params, usual.params, rtol=1e-7)
+    with pytest.raises(fs.InputError, match="the classes are separable"):
+        fit("above ~ x + u", "logistic", method=method)
