@@ -19,8 +19,13 @@ from typer.testing import CliRunner
 
 import fedsplit as fs
 import test_aliased
+from faulty import fit as fit_by
 from fedsplit.commands.app import app
+from fedsplit.data.sources.sources import sources
+from fedsplit.regression.client.dataset import Dataset
+from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.questions.along import Recede
+from fedsplit.remote.channel import LocalChannel
 
 
 def rows() -> pd.DataFrame:
@@ -400,3 +405,18 @@ def test_what_recedes_is_found_by_whatever_method_moves_along_it(method: str) ->
     np.testing.assert_allclose(model.params, usual.params, rtol=1e-7)
     with pytest.raises(fs.InputError, match="the classes are separable"):
         fit("above ~ x + u", "logistic", method=method)
+
+
+@pytest.mark.parametrize(
+    ("formula", "family", "column"),
+    [("few ~ x + u + level", "poisson", "level"), ("ties ~ half + u", "logistic", "half")],
+)
+def test_where_clients_allow_vectors_alone_what_recedes_is_refused_in_words(
+    formula: str, family: str, column: str
+) -> None:
+    parts = {f"site{name}": part for name, part in rows().groupby("site")}
+    datasets = [Dataset(each) for each in sources(parts)]
+    channel = LocalChannel(DatasetCohort(datasets, vectors=True))
+    message = rf"quasi-separable: the coefficient of {column}.* would grow without bound"
+    with pytest.raises(fs.InputError, match=message):
+        fit_by(channel, formula, family=family)

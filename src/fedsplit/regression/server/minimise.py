@@ -175,9 +175,10 @@ class ProvedDistance:
         data.
     kernel : (d, k) array or None
         As in ``Proof``, where the method is to find such a limit.
+    helped : bool
+        Whether Newton steps from a proof that falls short may end the search.
     patience : float
-        The round after which another method is to take over. Where it is finite, Newton steps from
-        a proof that falls short may end the search, too.
+        The round after which another method is to take over.
     count : int
         All exchanges that are in the trace.
     proof : Proof or None
@@ -203,6 +204,7 @@ class ProvedDistance:
     judge: Judge
     separation: SeparationSearch | None
     kernel: Array | None = None
+    helped: bool = False
     patience: float = math.inf
     count: int = 0
     proof: Proof | None = None
@@ -338,7 +340,7 @@ class ProvedDistance:
         penalty, subgradient = self._penalised(state)
         proof = yield from self._ask(state.x, penalty, subgradient)
         distance = yield from self.judge.distance(proof)
-        while self.patience < math.inf and self.tol < distance < math.inf and self.left >= 0:
+        while self.helped and self.tol < distance < math.inf and self.left >= 0:
             step = inverse(proof.hessian) @ proof.gradients.sum(axis=0)
             if np.isnan(step).any():
                 break
@@ -408,8 +410,8 @@ def minimise(
 
     A run that has gone on for long is a hard one, or has no minimiser: Newton's method takes over,
     whose rounds are expensive but few, without a penalty and for methods with
-    ``newton_may_finish``; other methods are to show where they stop. Where coefficients grow
-    without bound, and that is reported, the result is the limit.
+    ``newton_may_finish``, if the clients allow it; other methods are to show where they stop. Where
+    coefficients grow without bound, and that is reported, the result is the limit.
 
     Parameters
     ----------
@@ -440,7 +442,8 @@ def minimise(
     before = (yield TraceEntry("setup", start)).rounds  # those of earlier searches
     budget = before + settings.rounds
     rule = ProvedDistance(method, settings.tol, budget, judge, separation, count=before)
-    if method.newton_may_finish and method.penalty is None:
+    rule.helped = method.newton_may_finish and method.penalty is None
+    if rule.helped and problem.rows.matrices:
         rule.patience = before + patience
     limit: Limit | None = None
     try:

@@ -260,7 +260,8 @@ class SeparationSearch:
         Raises
         ------
         Unbounded
-            If it is not to be reported, the budget does not allow it, or no row is left in it.
+            If it is not to be reported, neither the budget nor the clients allow it, or no row is
+            left in it.
         """
         self.found = False
         way = self._ways[-1]
@@ -269,7 +270,8 @@ class SeparationSearch:
         if margin > 0 or all(each.n == rows for each, rows in counts):
             yield TraceEntry("certificate")
             raise self.error(way, proved=True)
-        if not self.problem.reports_separation or left < 1:
+        # the rounds in the limit bring matrices
+        if not (self.problem.reports_separation and self.problem.rows.matrices) or left < 1:
             raise self.error(way)
         # What recedes along earlier directions has to recede faster than it may come back.
         for k, earlier in enumerate(reversed(self._ways[:-1]), start=1):
