@@ -35,7 +35,7 @@ from fedsplit.regression.server.inference import (
     null_deviance,
     statistics_of,
 )
-from fedsplit.regression.server.minimise import PROOF, Minimum, Proof, minimise, proof_of_costs
+from fedsplit.regression.server.minimise import PROOF, Minimum, Proof, minimise, proof_of
 from fedsplit.regression.server.problem import FitProblem, inverse, set_up
 
 
@@ -192,7 +192,15 @@ class Measures:
         fits = [each.values for each in answers]
         share = problem.frame.ridge / problem.m
         costs = [with_ridge(each["round"], x, share) for each in fits]
-        proof = proof_of_costs(x, costs, before.scalars)
+        unknown = np.zeros(len(costs))
+        scalars = before.scalars._replace(  # the others do not depend on x
+            value=np.array([each["value"][0, 0] for each in costs]),
+            leverage=unknown + np.inf,
+            steady=unknown,
+        )
+        gradients = np.stack([each["slope"][:, 0] for each in costs])
+        information = np.stack([each["curvature"] for each in costs])
+        proof = proof_of(x, gradients, information, scalars)
         self._last = replace(point, proof=proof, fits=fits)
         self._closed = True
         return proof
@@ -273,7 +281,7 @@ def report(point: Point, found: Minimum, inference: Inference) -> FitReport:
         if family.name == "huber":  # whose curvature is that of rows with residuals below it
             remedy = "choose a larger delta, in units of the target, add a ridge, or leave it out"
         warnings.append(f"the data hardly determine the coefficient of {weak}: {remedy}")
-    if found.converged and point.combining > MOST_ROUNDING:
+    if found.converged and point.arithmetic > MOST_ROUNDING:
         moved = "any number of" if bounds.arithmetic is None else f"{bounds.arithmetic:.1g}"
         warnings.append(
             f"columns nearly cancel: rounding can have moved coefficients by up to {moved} "
