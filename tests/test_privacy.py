@@ -23,8 +23,9 @@ from fedsplit.regression.client.privacy.accounting import SLACK, noise_multiplie
 from fedsplit.regression.client.privacy.bounded_rows import BoundedRows, shortened
 from fedsplit.regression.client.privacy.columns import DeclaredColumns
 from fedsplit.regression.client.privacy.discrete_gaussian import discrete_gaussian
-from fedsplit.regression.client.privacy.scores import SCORED, bounds_of
+from fedsplit.regression.client.privacy.scores import bounds_of
 from fedsplit.regression.client.privacy.sums import MARGIN, Noise, RowVectors, source_of, split
+from fedsplit.regression.families import FAMILIES
 
 pytest.importorskip("dp_accounting", reason="the extra dp is not installed")
 
@@ -38,6 +39,7 @@ BOUNDS: dict[str, dict[str, float]] = {
     "gamma": {"score": 2.0, "weight": 3.0},
     "huber": {},
 }
+NOISY = sorted(BOUNDS)
 HUGE = [0.0, 1e-300, -1.0, 1e3, -1e12, 1e155, -1e300, 1.7e308]
 
 
@@ -84,30 +86,30 @@ def adversarial_rows(p: int, rng: np.random.Generator) -> BoundedRows:
     return BoundedRows(shortened(A, 2.0), b, w, o)
 
 
-@pytest.mark.parametrize("family", sorted(SCORED))
+@pytest.mark.parametrize("family", NOISY)
 def test_no_row_moves_all_answers_together_by_more_than_one(family: str) -> None:
     rng = np.random.default_rng(7)
     rows = adversarial_rows(3, rng)
     chosen = privacy(family, rounds=4)
-    bounds = bounds_of(family, chosen, 1.345)
+    bounds = bounds_of(FAMILIES[family], chosen)
     squares = np.zeros(len(rows.b))
     for number in range(1, 5):
         x = rng.standard_normal(3) * 10.0 ** rng.integers(-3, 200)
-        vectors = RowVectors(family, 1.345, chosen, bounds, number, x).of(rows)
+        vectors = RowVectors(FAMILIES[family], chosen, bounds, number, x).of(rows)
         assert np.isfinite(vectors).all()
         squares += np.square(vectors).sum(axis=1)
     assert squares.max() <= MARGIN**2
     assert squares.max() > 0.6  # the bound is not far away
 
 
-@pytest.mark.parametrize("family", sorted(SCORED))
+@pytest.mark.parametrize("family", NOISY)
 def test_with_and_without_a_row_the_sums_on_the_grid_differ_by_its_vector(family: str) -> None:
     rng = np.random.default_rng(8)
     rows = adversarial_rows(2, rng)
     chosen = privacy(family, rounds=1)
     noise = Noise.of(chosen, 1)
     vectors = RowVectors(
-        family, 1.345, chosen, bounds_of(family, chosen, 1.345), 1, np.array([0.3, -2.0])
+        FAMILIES[family], chosen, bounds_of(FAMILIES[family], chosen), 1, np.array([0.3, -2.0])
     )
     everything = vectors.total(rows, noise.step)
     for i in range(0, len(rows.b), 23):
@@ -124,8 +126,8 @@ def test_a_whole_client_moves_the_answers_by_its_number_of_rows_at_most() -> Non
     rows = BoundedRows(A, np.ones(300), np.ones(300), np.full(300, -50.0))
     chosen = privacy(rounds=1, site_rows=100)
     noise = Noise.of(chosen, 1)
-    bounds = bounds_of("logistic", chosen, 1.0)
-    vectors = RowVectors("logistic", 1.0, chosen, bounds, 1, rng.standard_normal(2))
+    bounds = bounds_of(FAMILIES["logistic"], chosen)
+    vectors = RowVectors(FAMILIES["logistic"], chosen, bounds, 1, rng.standard_normal(2))
     length = math.sqrt(sum(step * step for step in vectors.total(rows, noise.step))) * noise.step
     assert 50 < length <= 100 * MARGIN
     assert noise.scale >= 100 * noise_multiplier(2.0, 1e-6)
@@ -227,11 +229,11 @@ def test_random_bits_come_from_the_operating_system_unless_there_is_a_seed() -> 
 def test_the_best_distinguisher_stays_within_epsilon_and_delta() -> None:
     """The likelihood ratio test on the sums with and without the worst row."""
     chosen = replace(privacy(rounds=1), epsilon=1.0, delta=0.01, seed=None)
-    bounds = bounds_of("logistic", chosen, 1.0)
+    bounds = bounds_of(FAMILIES["logistic"], chosen)
     rows = BoundedRows(np.full((5, 1), 2.0), np.ones(5), np.ones(5), np.full(5, -40.0))
     less = BoundedRows(*(each[1:] for each in rows))
     noise = Noise.of(chosen, 1)
-    vectors = RowVectors("logistic", 1.0, chosen, bounds, 1, np.zeros(1))
+    vectors = RowVectors(FAMILIES["logistic"], chosen, bounds, 1, np.zeros(1))
     with_row, without = (vectors.total(each, noise.step) for each in (rows, less))
     towards = np.array([a - b for a, b in zip(with_row, without, strict=True)], dtype=float)
     assert np.linalg.norm(towards) * noise.step > 0.8
@@ -264,7 +266,7 @@ def test_the_best_distinguisher_stays_within_epsilon_and_delta() -> None:
 
 
 @pytest.mark.parametrize("secure", [False, True])
-@pytest.mark.parametrize("family", sorted(SCORED))
+@pytest.mark.parametrize("family", NOISY)
 def test_with_a_large_epsilon_the_fit_is_the_pooled_one(family: str, secure: bool) -> None:
     data = simulated(family, 300)
     chosen = privacy(family, 1e8, rounds=10, **dict.fromkeys(BOUNDS[family], 20.0))
@@ -399,7 +401,7 @@ WRONG: Sequence[tuple[dict[str, Any], str]] = [
         "dp: the study must declare the types of column y, x, g, by the option types",
     ),
     ({"levels": None}, "dp: the study must declare the levels of column"),
-    ({"family": "multinomial"}, "dp is for the families"),
+    ({"family": "multinomial"}, "dp is for families with one predictor"),
     ({"family": "poisson"}, "poisson has no bound on the residual of a row"),
     ({"ridge": 1.0}, "dp: leave out a ridge"),
     ({"firth": True}, "dp: leave out firth"),

@@ -47,7 +47,7 @@ def approved(federation: Federation, **more: object) -> Study:
 
 def question(number: int = 1, **changes: Any) -> NoisySums:
     coding = Coding(PLAN, False, ("a",))
-    asked = NoisySums(coding, PRIVACY, 1.345, number, np.zeros(len(PLAN.names)))
+    asked = NoisySums(coding, PRIVACY, number, np.zeros(len(PLAN.names)))
     return replace(asked, **changes)
 
 

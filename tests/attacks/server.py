@@ -107,7 +107,8 @@ class Server:
     ) -> str:
         """The key of plain coordinates."""
         scaling = scaling or Scaling(np.zeros(p), np.ones(p), 1.0)
-        frame = Frame(scaling, None, delta, False, np.zeros(p))
+        spread = delta * scaling.unit / getattr(coding.plan.chosen_family, "delta", 1.0)
+        frame = Frame(scaling, None, spread, False, np.zeros(p))
         self.ask(Settle(coding, frame))
         return key_of(coding, frame)
 

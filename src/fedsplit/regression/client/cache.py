@@ -36,7 +36,6 @@ from fedsplit.regression.client.validation import (
     check_scaling,
     check_whitening,
 )
-from fedsplit.regression.families import FAMILIES
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request
 from fedsplit.remote.cohort import other_data, same_data
@@ -229,7 +228,7 @@ class CachedCohort(DatasetCohort):
             return
         if about.origin != self._origin() or about.rules != self.rules.asked(coding.strict):
             return
-        family = FAMILIES[coding.plan.family]
+        family = coding.plan.chosen_family
         rows = Design(
             self._dataset.name,
             family,

@@ -36,7 +36,6 @@ from fedsplit.regression.client.questions.coding import Coding, Frame, key_of
 from fedsplit.regression.client.questions.fit_question import FitQuestion
 from fedsplit.regression.client.questions.moments import Coded
 from fedsplit.regression.client.summing import SumsOfCohort
-from fedsplit.regression.families import FAMILIES
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request, Unprepared
 from fedsplit.threads import one_blas_thread
@@ -147,7 +146,7 @@ class DatasetCohort:
         if self._coding is None:
             return None
         rules = self.rules.asked(self._coding.strict)
-        if not rules.refuse or FAMILIES[self._coding.plan.family].quadratic:
+        if not rules.refuse or self._coding.plan.chosen_family.quadratic:
             return None
         about = key, rules
         if self._points is None or self._points[0] != about:
@@ -351,9 +350,9 @@ class DatasetCohort:
             self.code(coding)
 
     def _problem(self, coding: Coding, frame: Frame) -> Problem:
-        family = FAMILIES[coding.plan.family]
+        family = coding.plan.chosen_family
         classes = family.count_classes(coding.plan.classes)
-        loss = family.loss(classes, frame.symmetric, frame.delta)
+        loss = family.in_units(frame.scaling.unit / frame.spread).loss(classes, frame.symmetric)
         if family.quadratic and self.rules.asked(coding.strict).refuse:
             loss = RoundedLeastSquares()
         # A column may be zero at all clients of this cohort, so none is looked for here: the server

@@ -13,7 +13,6 @@ from scipy.special import logsumexp
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.data.pooled.column_statistics import Withheld
-from fedsplit.errors import InputError
 from fedsplit.losses.least_squares import reduce_rows
 from fedsplit.losses.observations import Observations
 from fedsplit.regression.client.grouped import Groups, pearson_parts
@@ -268,12 +267,10 @@ class Design:
         is.
         """
         A = self.A if whiten is None else self.A @ whiten
-        if self.family.margin is not None:
+        if self.family.has_margin:
             moves = _first(shares(A, each) for each in directions)
             margin = self.family.margin(self.b, moves)
             return margin, margin
-        if not self.family.has_reference:
-            raise InputError(f"{self.family.name} has no such direction of recession")
         # by class, with the reference, whose predictor stays
         each_class = [
             np.vstack([np.zeros((1, A.shape[1])), each.reshape(-1, A.shape[1])])
@@ -369,7 +366,7 @@ class Design:
 
     def log_likelihood_parts(self, x: Array, dispersion: float) -> Array:
         """What each row has of the log-likelihood at x, (n,)."""
-        if self.family.log_likelihood is None:
+        if not self.family.has_likelihood:
             return np.full(1, np.nan)
         if not self.family.quadratic:
             return self.family.log_likelihood(self.b, self.predictor(x), self.w, dispersion)
@@ -386,13 +383,12 @@ class Design:
 
         X² of single trials of two classes is about their number, whatever the model.
         """
-        pearson = self.family.pearson
-        if self.groups is None and pearson is None:
+        if self.groups is None and not self.family.has_pearson:
             return None
         mu = self.family.link.mean(self.predictor(x))
-        if pearson is None:
+        if self.groups is not None:
             return pearson_parts(self.row_ids, self.b, self.w, mu)
-        parts: Array = self.w * pearson(self.b, mu)
+        parts: Array = self.w * self.family.pearson(self.b, mu)
         return parts
 
     def expected_information(self, x: Array, whiten: Array | None) -> Array:

@@ -43,9 +43,7 @@ def write(text: str, path: Path) -> None:
 def pooled_html(model: Model) -> str:
     """The text of the page of a pooled fit."""
     formula = Formula(model.formula)
-    reference = None
-    if model.family.has_reference:
-        reference = model.plan.classes[0]
+    reference = model.family.reference(model.plan.classes)
     interval = None  # model-based, or robust where there is no other
     if model.bse is not None or model.robust_bse is not None:
         interval = model.conf_int(robust=model.bse is None)

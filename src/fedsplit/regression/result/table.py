@@ -122,9 +122,8 @@ def _classes(model: Model) -> list[str]:
     """What the coefficients of a classifier are about."""
     if model.modelled is not None:
         return [f"modelled: {model.modelled}"]
-    if model.family.has_reference:
-        return [f"reference: {model.plan.classes[0]}"]
-    return []
+    reference = model.family.reference(model.plan.classes)
+    return [] if reference is None else [f"reference: {reference}"]
 
 
 def fit_lines(model: Model) -> list[dict[str, str]]:

@@ -182,7 +182,7 @@ class Measures:
         None where the dispersion, and with it the log-likelihood, is known after the proof alone.
         """
         problem = self._problem
-        if problem.family.dispersed or problem.family.log_likelihood is None:
+        if problem.family.dispersed or not problem.family.has_likelihood:
             return None
         point = self._point(before._replace(x=x))
         asked = question_of(point, last=True)
@@ -302,7 +302,7 @@ def _with_limit(made: FitReport, point: Point) -> FitReport:
     )
     x = made.found.x
     recessions: tuple[Recession, ...] = ()
-    if not problem.family.has_reference:
+    if len(problem.coordinates.blocks) == 1:
         # a prediction is a limit: how far out this one was computed must not show in it
         x = x - limit.kernel @ (limit.kernel.T @ x)
         recessions = tuple(_recession(problem, way) for way in limit.ways)

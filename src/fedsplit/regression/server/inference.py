@@ -178,7 +178,7 @@ class Point:
         if not family.dispersed:
             return 1.0
         freedom = max(1, self.n - self.problem.d)
-        if family.pearson is None:
+        if not family.has_pearson:
             return self.deviance / freedom
         return sum(each.pearson or 0.0 for each in self.fits) / freedom
 
@@ -191,9 +191,9 @@ class Point:
     def expected(self) -> Array:
         """The inverse of the expected information in the coordinates of the rounds, (d, d)."""
         problem = self.problem
-        if problem.family.canonical:
+        if problem.family.information == "hessian":
             return self.observed
-        if problem.family.expects_other:
+        if problem.family.information == "rows":
             parts = [each.expected for each in self.fits if each.expected is not None]
             return inverse(np.asarray(sum(parts)))
         if problem.settings.biased is None:
@@ -272,7 +272,7 @@ def question_of(point: Point, last: bool) -> Fitted:
     family = problem.family
     phi = 1.0
     null = clustered = None
-    if family.log_likelihood is not None:
+    if family.has_likelihood:
         null = Along(problem.intercept_alone, problem.intercepts, problem.m)
         if family.dispersed:
             deviance = problem.unit * point.deviance
@@ -280,7 +280,7 @@ def question_of(point: Point, last: bool) -> Fitted:
     if problem.settings.biased is None and problem.rows.clusters >= LEAST_CLUSTERS:
         clustered = Along(proof.x, np.eye(problem.d), problem.m)
     x = problem.basis @ proof.x
-    return Fitted(x, phi, null, last and family.binary, family.expects_other, clustered)
+    return Fitted(x, phi, null, last and family.binary, family.information == "rows", clustered)
 
 
 def ask_fit(point: Point, last: bool) -> Dialogue[Point]:
@@ -295,7 +295,7 @@ def ask_fit(point: Point, last: bool) -> Dialogue[Point]:
     """
     family = point.problem.family
     question = question_of(point, last)
-    needed = (family.dispersed and family.pearson is not None) or family.expects_other
+    needed = family.dispersion == "pearson" or family.information == "rows"
     if not needed and not (last and (question.null or question.clustered)):
         return point
     fits: list[GoodnessOfFit] = yield question
@@ -309,7 +309,7 @@ def null_deviance(point: Point) -> Dialogue[float | None]:
     it from the moments, nobody is asked again.
     """
     problem = point.problem
-    if problem.family.log_likelihood is None:
+    if not problem.family.has_likelihood:
         return None
     null = Along(problem.intercept_alone, problem.intercepts, problem.m, curved=True)
     courses = [each.null for each in point.fits if each.null is not None]
@@ -368,10 +368,10 @@ def infer(
         robust = _clustered(point, back)
         # as many coefficients as rows leave nothing to estimate φ from
         known = not family.dispersed or point.n > problem.d
-        if known and family.log_likelihood is not None:
+        if known and family.has_likelihood:
             covariance = phi * expected
     log_likelihood = calibration = pearson = None
-    if family.log_likelihood is not None:
+    if family.has_likelihood:
         log_likelihood = sum(each.log_likelihood or 0.0 for each in point.fits)
         parts = [each.calibration for each in point.fits if each.calibration is not None]
         if parts:

@@ -19,7 +19,6 @@ from fedsplit.regression.client.privacy.privacy import Privacy
 from fedsplit.regression.client.privacy.scores import Bounds, bounds_of
 from fedsplit.regression.client.privacy.sums import Noise
 from fedsplit.regression.client.questions.noisy import NoisedSum, NoisySums
-from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import draft_of, with_declarations
 from fedsplit.regression.server.federation import AboutRows, CodedRows
@@ -111,10 +110,9 @@ class PrivateSearch:
         assert settings.dp is not None
         self._rows = CodedRows(tuple(members.names), plan, strict=False)
         self._plan = plan
-        self._family = FAMILIES[settings.family]
+        self._family = settings.chosen_family
         self.privacy: Privacy = settings.dp
-        self._delta = settings.delta
-        self.bounds: Bounds = bounds_of(settings.family, self.privacy, settings.delta)
+        self.bounds: Bounds = bounds_of(self._family, self.privacy)
         self.columns = declared_columns(plan, self.privacy)
         self.summed = members.summed
         self.clients = self.summed or members.names
@@ -146,7 +144,7 @@ class PrivateSearch:
         return self._estimate(x, shorter, H, answer, determined=not repaired)
 
     def _ask(self, number: int, x: Array) -> Dialogue[NoisyAnswer]:
-        asked = partial(NoisySums, privacy=self.privacy, delta=self._delta, number=number, x=x)
+        asked = partial(NoisySums, privacy=self.privacy, number=number, x=x)
         parts: list[NoisedSum] = yield AboutRows(self._rows, asked)
         total = np.sum([each.high + each.low for each in parts], axis=0)
         a, h, c = np.sqrt(self.privacy.shares(number, self._family.dispersed))

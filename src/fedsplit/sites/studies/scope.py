@@ -14,7 +14,7 @@ from fedsplit.regression.client.questions.coding import Coding, Frame
 from fedsplit.regression.client.questions.noisy import NoisySums
 from fedsplit.regression.client.questions.survey import Joint, Survey
 from fedsplit.regression.client.survey import SurveyAnswer
-from fedsplit.regression.families import FAMILIES
+from fedsplit.regression.families import FAMILIES, parameters_of
 from fedsplit.sites.studies.study import AS_READ, Study
 
 
@@ -42,6 +42,8 @@ def check_coding(study: Study, coding: Coding) -> None:
     plan = coding.plan
     _same("formula", plan.formula in study.formulas)
     _same("family", plan.family == study.family)
+    for name, value in plan.parameters.items():
+        _same(name, value == study.options[name])
     for use, column in study.extra.items():
         _same(use, getattr(plan, use) == column)
     _check_types(study, plan)
@@ -57,7 +59,6 @@ def check_noise(study: Study, question: NoisySums) -> None:
     if privacy is None:
         raise RequestError("the approved study has no noise")
     _same("privacy", question.privacy == privacy)
-    _same("delta", question.delta == study.options["delta"])
     shares = 1
     if study.secure:
         shares = max(1, len(study.members) - privacy.colluding)
@@ -108,8 +109,8 @@ def _as_levels(question: Question) -> set[str]:
 
 def check_frame(study: Study, frame: Frame) -> None:
     """Raise RequestError for coordinates of another model than a study's."""
-    delta = float(study.options["delta"]) / frame.scaling.unit  # type: ignore[arg-type]  # a number
-    _same("delta", frame.delta == delta)
+    in_deviations = bool(parameters_of(study.family))
+    _same("deviation of the residuals", in_deviations or frame.spread == 1.0)
     _same("ridge", bool(study.options["ridge"]) or not frame.ridge.any())
 
 

@@ -189,7 +189,7 @@ class Fitted(FitQuestion):
         eta = design.predictor(self.x)
         guard.check_size(j, eta)
         vectors: dict[str, list[Array]] = {"values": [], "weights": []}
-        if design.family.log_likelihood is not None:
+        if design.family.has_likelihood:
             vectors["values"].append(design.log_likelihood_parts(self.x, self.dispersion))
         pearson = design.pearson_parts(self.x)
         if pearson is not None:
@@ -205,7 +205,7 @@ class Fitted(FitQuestion):
     ) -> GoodnessOfFit:
         family = design.family
         log_likelihood = calibration = pearson = expected = None
-        if family.log_likelihood is not None:
+        if family.has_likelihood:
             log_likelihood = design.log_likelihood(self.x, self.dispersion)
         if family.binary and self.calibrate:
             calibration = cohort.calibration(design, self.x, key)

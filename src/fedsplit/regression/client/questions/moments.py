@@ -21,7 +21,6 @@ from fedsplit.regression.client.sums_of_entries import (
     read_moments,
     read_warnings,
 )
-from fedsplit.regression.families import FAMILIES
 from fedsplit.sums import Summands, Total
 
 if TYPE_CHECKING:
@@ -79,8 +78,8 @@ class Code(FitQuestion):
         moments = entry.moments
         plan = self.coding.plan
         p = len(moments.names)
-        classes = FAMILIES[plan.family].count_classes(plan.classes)
-        crossed = p * FAMILIES[plan.family].quadratic
+        classes = plan.chosen_family.count_classes(plan.classes)
+        crossed = p * plan.chosen_family.quadratic
         found = (moments.mean, moments.scatter, moments.cross)
         shapes = (*(part.shape for part in found), len(moments.classes))
         if shapes != ((p,), (p, p), (crossed,), classes):
@@ -161,7 +160,7 @@ class Products(FitQuestion):
 
 def moments_of(total: Total, plan: Plan) -> Moments:
     """The moments of rows that are coded as planned, of all clients."""
-    family = FAMILIES[plan.family]
+    family = plan.chosen_family
     classes = family.count_classes(plan.classes)
     return read_moments(total, plan.names, classes, family.quadratic)
 
@@ -169,7 +168,7 @@ def moments_of(total: Total, plan: Plan) -> Moments:
 def moments_of_no_rows(plan: Plan) -> Moments:
     """The moments of a client that has no row to tell of."""
     p = len(plan.names)
-    family = FAMILIES[plan.family]
+    family = plan.chosen_family
     classes = (0,) * family.count_classes(plan.classes)
     zeros: Array = np.zeros(p)
     moments = Moments(plan.names, 0, 0.0, zeros, np.zeros((p, p)), 0.0, 0.0, -math.inf, classes)
