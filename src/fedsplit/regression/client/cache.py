@@ -18,7 +18,6 @@ from fedsplit.losses.observations import Observations
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import Design, Moments, Scaling
-from fedsplit.regression.client.grouped import Groups
 from fedsplit.regression.client.guards.ledger import DisclosureLedger
 from fedsplit.regression.client.guards.rules import WARN, Rules
 from fedsplit.regression.client.numbers import check_numbers
@@ -33,6 +32,7 @@ from fedsplit.regression.client.validation import (
     check_scaling,
     check_whitening,
 )
+from fedsplit.regression.families.grouped import Groups
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request
 from fedsplit.remote.cohort import other_data, same_data

@@ -15,9 +15,9 @@ from fedsplit.arrays import Array, Mask
 from fedsplit.data.pooled.column_statistics import Withheld
 from fedsplit.losses.least_squares import reduce_rows
 from fedsplit.losses.observations import Observations
-from fedsplit.regression.client.grouped import Groups, pearson_parts
 from fedsplit.regression.client.precise import combine
 from fedsplit.regression.families.family import Family
+from fedsplit.regression.families.grouped import Groups, pearson_parts
 
 BINS = np.array(
     [0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 1.0]

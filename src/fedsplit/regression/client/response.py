@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from fedsplit.arrays import Array
-from fedsplit.regression.client.grouped import Trials, of_counts, whole
 from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.families.grouped import Trials, of_counts, whole
 from fedsplit.regression.families.response import check_rows
 
 

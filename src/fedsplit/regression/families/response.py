@@ -8,7 +8,7 @@ import numpy as np
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.errors import RowError
-from fedsplit.regression.client.grouped import whole
+from fedsplit.regression.families.grouped import whole
 
 if TYPE_CHECKING:  # a plan has a family, and a family reads the rows of a plan
     import pandas as pd

@@ -58,8 +58,10 @@ def coefficients(model: Model, interval: pd.DataFrame | None) -> Figure:
     and seldom of interest.
     """
     names, values = model.estimates.names, model.estimates.values
-    columns = model.plan.names
-    sizes = [len(block.names(columns)) for block in model.family.blocks(model.plan.classes)]
+    blocks = model.family.blocks(model.plan.classes)
+    own = sum(len(block.own) for block in blocks)
+    columns = (len(names) - own) // sum(block.of_columns for block in blocks)
+    sizes = [len(block.own) or columns for block in blocks]
     predictors = np.repeat(np.arange(len(sizes)), sizes)
     within = np.concatenate([np.arange(size) for size in sizes])
     shown = np.flatnonzero(np.isfinite(values))
