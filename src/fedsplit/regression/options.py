@@ -394,7 +394,8 @@ class Settings:
     )
     delta: float = option(
         1.345,
-        "Residual, in units of the target, at which Huber's loss turns from quadratic to linear.",
+        "Residual at which Huber's loss turns from quadratic to linear, in robust deviations of "
+        "the residuals over all clients; with differential privacy, in units of the target.",
         "model",
         metavar="δ",
         check=number,

@@ -14,6 +14,7 @@ from fedsplit.clients.question import CostQuestion, Question
 from fedsplit.clients.stacked import QUIET, StackedClients
 from fedsplit.clients.sums import rounded_products
 from fedsplit.data.formula.formula import Formula
+from fedsplit.data.pooled.column_statistics import Withheld
 from fedsplit.errors import InputError, RequestError
 from fedsplit.losses.observations import Observations
 from fedsplit.problem import Problem
@@ -48,6 +49,7 @@ from fedsplit.regression.client.privacy.privacy import Privacy
 from fedsplit.regression.client.questions.coding import Coding, Frame, key_of
 from fedsplit.regression.client.questions.fit_question import FitQuestion, strict_is_asked
 from fedsplit.regression.client.questions.moments import Coded
+from fedsplit.regression.client.questions.residuals import ResidualSizes
 from fedsplit.regression.client.summing import SumsOfCohort
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request, Unprepared
@@ -340,20 +342,44 @@ class DatasetCohort:
 
         Under rules there are few of targets with the same column; the others have no counts.
         """
+        limit = self._counting("calibration", design, x, key)
+        if limit is None:
+            return Calibration.withheld()
+        self.state(design, lambda: of_calibration(design, x, limit))
+        return design.calibration(x, limit)
+
+    def residual_sizes(self, design: Design, question: ResidualSizes, key: str) -> Array:
+        """How many of a client's rows have residuals of which size.
+
+        Under rules there are few such counts of targets with the same column, as of calibrations.
+        """
+        self.check_predictor(design, question.x)
+        limit = self._counting("residuals", design, question.x, key)
+        if limit is None:
+            return np.zeros(question.sizes.cells + 2)
+        sizes = question.of(design.b, design.predictor(question.x))
+        counted = question.sizes
+        self.state(design, lambda: [RowSum(design.row_ids, counted.columns(sizes, limit))])
+        return counted.part(sizes, limit)
+
+    def _counting(self, what: str, design: Design, x: Array, key: str) -> Withheld | None:
+        """Which counts of rows at a point are withheld; None if all are.
+
+        Those of targets with the same column are counted under rules.
+        """
         assert self._coding is not None
         rules = self.rules.asked(self._coding.strict)
         dataset = self.datasets.get(design.name)
         if rules.refuse and dataset is not None:
-            about = self._coding.plan, self.frame(key).scaling, x
+            about = what, self._coding.plan, self.frame(key).scaling, x
             digest = sha256(codec.encode((about, dataset.version))).hexdigest()
             columns = Formula(self._coding.plan.formula).target_columns
-            tags = [f"calibration of {column}" for column in columns]
+            tags = [f"{what} of {column}" for column in columns]
             most = max(map(dataset.ledger.count, tags), default=0)
             if most >= MOST_CALIBRATIONS and digest not in dataset.ledger:
-                return Calibration.withheld()
+                return None
             dataset.ledger.add(digest, [], tags)
-        self.state(design, lambda: of_calibration(design, x, rules.withheld))
-        return design.calibration(x, rules.withheld)
+        return rules.withheld
 
     def bounded(self, coding: Coding, privacy: Privacy) -> list[BoundedRows]:
         """The rows of each client for sums with noise, read once for all questions of a fit."""

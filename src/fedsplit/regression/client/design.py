@@ -241,7 +241,7 @@ class Design:
             log_exposed = float(logsumexp(self.o, b=self.w))
         net_mean = 0.0
         cross: Array = np.zeros(0)
-        if self.family.quadratic:
+        if self.family.has_units:
             net_mean = float(self.w @ (self.b - self.o) / weight)
             cross = centred.T @ (self.w * (self.b - self.o - net_mean))
         return Moments(

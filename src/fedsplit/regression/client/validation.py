@@ -75,8 +75,8 @@ def check_frame(frame: Frame, design: Design, moments: Moments) -> None:
     if frame.whiten is not None:
         check_whitening(frame.whiten, design)
         columns = frame.whiten.shape[1]
-    if not 0 < frame.spread < math.inf:
-        raise RequestError("the server sent a deviation of the residuals that is not positive")
+    if not 0 < frame.spread < math.inf or not (design.family.robust or frame.spread == 1.0):
+        raise RequestError("the server sent a deviation of the residuals that cannot be")
     d = design.family.size(columns, design.classes)
     if frame.ridge.shape != (d,) or not np.isfinite(frame.ridge).all():
         raise RequestError(UNFIT)

@@ -58,6 +58,9 @@ class Family(ABC):
     has_units : bool
         Whether a target in another unit gives the same model in that unit, so that the target may
         be scaled for the rounds.
+    robust : bool
+        Whether parameters are in units of a robust deviation of the residuals, which all clients
+        agree on before the fit; in units of the target where nothing may be looked up.
     quadratic : bool
         Whether the loss is ½(b - η)², so that moments determine the fit, but for rounding, and all
         coefficients together are tested by F.
@@ -74,6 +77,7 @@ class Family(ABC):
     dispersion: ClassVar[Literal["known", "deviance", "pearson"]] = "known"
     fit_measure: ClassVar[str] = "McFadden's R²"
     has_units: ClassVar[bool] = False
+    robust: ClassVar[bool] = False
     quadratic: ClassVar[bool] = False
     classes: ClassVar[Literal["none", "two", "several"]] = "none"
 

@@ -17,7 +17,7 @@ class GaussianFamily(Family):
     """b ~ N(η, φ/w)."""
 
     name = "gaussian"
-    aliases = ("normal",)
+    aliases = ("normal", "Gaussian")
     link = IDENTITY
     information = "hessian"
     dispersion = "deviance"

@@ -18,7 +18,8 @@ class HuberFamily(Family):
     Parameters
     ----------
     delta : float
-        δ, the residual at which the loss turns from quadratic to linear.
+        δ, the residual at which the loss turns from quadratic to linear, in robust deviations of
+        the residuals. 1.345 keeps 95 % efficiency under Gaussian noise.
     """
 
     delta: float = 1.345
@@ -29,6 +30,7 @@ class HuberFamily(Family):
     information = "hessian"
     dispersion = "deviance"
     has_units = True
+    robust = True
 
     def __post_init__(self) -> None:
         number("delta", self.delta)

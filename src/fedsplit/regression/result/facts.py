@@ -113,7 +113,8 @@ def specification(model: Model) -> dict[str, Any]:
         "offset": plan.offset,
         "exposure": plan.exposure,
         "penalty": penalty if settings.biased is not None or settings.firth else None,
-        "delta": settings.delta if model.family.name == "huber" else None,
+        "delta": model.delta,
+        "residual_deviation": _json(model.fit.spread),
         "reference": levels,
         "missing_values": dict(model.fit.missing_values),
         "rows_left_out": int(model.clients["missing"].sum()),
@@ -125,7 +126,9 @@ def specification_lines(model: Model) -> Iterator[str]:
     found = specification(model)
     roles = [f"{role} {found[role]}" for role in ("weights", "offset", "exposure") if found[role]]
     if found["delta"] is not None:
-        roles.append(f"delta {found['delta']:g}")
+        spread = found["residual_deviation"]
+        of = f" ({model.settings.delta:g} robust deviations of {spread:.4g})" if spread else ""
+        roles.append(f"delta {found['delta']:.4g}{of}")
     if roles:
         yield "   ".join(roles)
     if settings := found["penalty"]:

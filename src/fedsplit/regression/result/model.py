@@ -292,6 +292,13 @@ class Model:
         return self.fit.dispersion
 
     @property
+    def delta(self) -> float | None:
+        """Huber's δ in the unit of the target; None of another family."""
+        if not self.family.robust:
+            return None
+        return self.settings.delta * (self.fit.spread or 1.0)
+
+    @property
     def llf(self) -> float | None:
         """The log-likelihood, as R's ``logLik``; None where there is none."""
         return self.fit.llf

@@ -36,6 +36,21 @@ from fedsplit.regression.server.inference import (
 )
 from fedsplit.regression.server.minimise import PROOF, Minimum, Proof, minimise, proof_of_courses
 from fedsplit.regression.server.problem import FitProblem, inverse, set_up
+from fedsplit.regression.server.robust_scale import in_units_of, with_spread
+
+ROUGH = 0.01
+"""The tolerance, in standard errors, of a fit whose residuals are only counted."""
+
+SHRINKING = 0.8
+"""Residuals whose deviation is more than this share of that before have stopped to shrink."""
+
+LEAST_SPREAD = 1e-9
+"""Deviations of the target: residuals that are smaller are rounding."""
+
+MOST_FITS = 20
+
+ROWS_PER_COEFFICIENT = 2
+"""With fewer, the residuals of a fit say little: those of the intercept alone are taken."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +108,38 @@ def glm(
         *(agreement.rows, agreement.moments, settings, agreement.intercept),
         labels=list(agreement.plan.classes),
     )
+    problem = yield from in_robust_units(problem)
     return (yield from fit_problem(problem, agreement.missing, reached))
+
+
+def in_robust_units(problem: FitProblem) -> Dialogue[FitProblem]:
+    """The problem with the deviation of its residuals agreed on, where its family needs one.
+
+    They are those of a fit without a penalty, first of least squares, then with δ in units of the
+    residuals before, until these shrink no more: gross errors take a few fits to lose their weight.
+    """
+    if not problem.family.robust:
+        return problem
+    plain = problem.with_penalties(0.0, 0.0, ROUGH)
+    before = problem.pool.deviation
+    x = plain.least_squares
+    # with as many coefficients as rows there are hardly any residuals
+    if x is None or problem.pool.n < ROWS_PER_COEFFICIENT * problem.d:
+        plain = yield from with_spread(plain, plain.intercept_alone, before)
+        return in_units_of(problem, plain.frame.spread)
+    plain = yield from with_spread(plain, x, before)
+    least = LEAST_SPREAD * before
+    for _ in range(MOST_FITS):
+        before = plain.frame.spread
+        found = yield from estimate(plain, None, x, Measures(plain))
+        x = found.x
+        after = yield from with_spread(plain, x, before)
+        if after.frame.spread < least:
+            break
+        plain = after
+        if after.frame.spread > SHRINKING * before:
+            break
+    return in_units_of(problem, plain.frame.spread)
 
 
 def fit_problem(
@@ -267,7 +313,7 @@ def report(point: Point, found: Minimum, inference: Inference) -> FitReport:
         weak = listed(found.undetermined, 4)
         remedy = "add a ridge, or leave it out"
         if family.name == "huber":  # whose curvature is that of rows with residuals below it
-            remedy = "choose a larger delta, in units of the target, add a ridge, or leave it out"
+            remedy = "choose a larger delta, add a ridge, or leave it out"
         warnings.append(f"the data hardly determine the coefficient of {weak}: {remedy}")
     if found.converged and point.combining > MOST_ROUNDING:
         moved = "any number of" if bounds.arithmetic is None else f"{bounds.arithmetic:.1g}"

@@ -187,13 +187,21 @@ class FitProblem:
         """
         if set(reached) == set(self.names):
             return self.coordinates.point(np.array([reached[name] for name in self.names]))
-        if self.family.quadratic and self.settings.method == INFORMATION:
-            H = self.basis.T @ self.pool.products(self.scaling) @ self.basis
-            products = self.basis.T @ self.pool.target_products(self.scaling)
-            x: Array = inverse(H + np.diag(self.frame.ridge)) @ products
-            if np.isfinite(x).all():
-                return x
-        return self.intercept_alone
+        x = None
+        if self.family.has_units and self.settings.method == INFORMATION:
+            x = self.least_squares
+        return self.intercept_alone if x is None else x
+
+    @property
+    def least_squares(self) -> Array | None:
+        """The fit of least squares by the moments, (d,), but for rounding; None if there is none.
+
+        Only of a family with units, whose clients tell the products with the target.
+        """
+        H = self.basis.T @ self.pool.products(self.scaling) @ self.basis
+        products = self.basis.T @ self.pool.target_products(self.scaling)
+        x: Array = inverse(H + np.diag(self.frame.ridge)) @ products
+        return x if np.isfinite(x).all() else None
 
     @property
     def intercept_alone(self) -> Array:

@@ -14,7 +14,7 @@ from fedsplit.regression.client.questions.coding import Coding, Frame
 from fedsplit.regression.client.questions.noisy import NoisySums
 from fedsplit.regression.client.questions.survey import Joint, Survey
 from fedsplit.regression.client.survey import SurveyAnswer
-from fedsplit.regression.families import FAMILIES, parameters_of
+from fedsplit.regression.families import FAMILIES
 from fedsplit.sites.studies.study import AS_READ, Study
 
 
@@ -107,8 +107,8 @@ def _as_levels(question: Question) -> set[str]:
 
 def check_frame(study: Study, frame: Frame) -> None:
     """Raise RequestError for coordinates of another model than a study's."""
-    in_deviations = bool(parameters_of(study.family))
-    _same("deviation of the residuals", in_deviations or frame.spread == 1.0)
+    robust = FAMILIES[study.family].robust
+    _same("deviation of the residuals", robust or frame.spread == 1.0)
     _same("ridge", bool(study.options["ridge"]) or not frame.ridge.any())
 
 

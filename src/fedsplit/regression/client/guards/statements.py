@@ -44,7 +44,7 @@ def of_design(design: Design) -> list[RowSum]:
         targets = (targets == np.arange(design.classes)).astype(np.float64)
     factors = [targets, design.restored().A]
     others = [one]
-    if design.family.quadratic and o.any():
+    if design.family.has_units and o.any():
         factors.append(targets - o)
     # as they are computed: a column far from 0 is rounded before its mean is subtracted
     columns = np.hstack(factors)

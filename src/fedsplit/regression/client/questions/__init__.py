@@ -13,6 +13,7 @@ from fedsplit.regression.client.questions.fit_question import FitQuestion
 from fedsplit.regression.client.questions.fitted import Fitted
 from fedsplit.regression.client.questions.moments import Code, Products, Settle
 from fedsplit.regression.client.questions.noisy import NoisySums
+from fedsplit.regression.client.questions.residuals import ResidualSizes
 from fedsplit.regression.client.questions.survey import Joint, Measure, Survey
 
 FIT_QUESTIONS: Mapping[str, type[FitQuestion]] = {
@@ -27,6 +28,7 @@ FIT_QUESTIONS: Mapping[str, type[FitQuestion]] = {
         Settle,
         Along,
         Fitted,
+        ResidualSizes,
         NoisySums,
     )
 }

@@ -76,7 +76,7 @@ class Code(FitQuestion):
         plan = self.coding.plan
         p = len(moments.names)
         classes = plan.chosen_family.count_classes(plan.classes)
-        crossed = p * plan.chosen_family.quadratic
+        crossed = p * plan.chosen_family.has_units
         found = (moments.mean, moments.scatter, moments.cross)
         shapes = (*(part.shape for part in found), len(moments.classes))
         if shapes != ((p,), (p, p), (crossed,), classes):
@@ -152,4 +152,4 @@ def moments_of(total: Total, plan: Plan) -> Moments:
     """The moments of rows that are coded as planned, of all clients."""
     family = plan.chosen_family
     classes = family.count_classes(plan.classes)
-    return read_moments(total, plan.names, classes, family.quadratic)
+    return read_moments(total, plan.names, classes, family.has_units)
