@@ -353,7 +353,6 @@ class DatasetCohort:
 
         Under rules there are few such counts of targets with the same column, as of calibrations.
         """
-        self.check_predictor(design, question.x)
         limit = self._counting("residuals", design, question.x, key)
         if limit is None:
             return np.zeros(question.sizes.cells + 2)
