@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,8 @@ from scipy.stats import chi2
 import fedsplit as fs
 from fedsplit.arrays import Array
 from fedsplit.commands.app import run
-from fedsplit.errors import InputError
+from fedsplit.data.formula.formula import Formula
+from fedsplit.errors import InputError, ShortClip
 from fedsplit.regression.client.privacy.accounting import SLACK, noise_multiplier
 from fedsplit.regression.client.privacy.bounded_rows import BoundedRows, shortened
 from fedsplit.regression.client.privacy.columns import DeclaredColumns
@@ -270,8 +272,10 @@ def test_the_best_distinguisher_stays_within_epsilon_and_delta() -> None:
 def test_with_a_large_epsilon_the_fit_is_the_pooled_one(family: str, secure: bool) -> None:
     data = simulated(family, 300)
     chosen = privacy(family, 1e8, rounds=10, **dict.fromkeys(BOUNDS[family], 20.0))
-    noisy = fs.fit(data, FORMULA, **declared(family), secure=secure, dp=chosen)
     pooled = fs.fit(data, FORMULA, family=family)
+    # with noise δ is in the unit of the target
+    delta: dict[str, Any] = {} if pooled.delta is None else {"delta": pooled.delta}
+    noisy = fs.fit(data, FORMULA, **declared(family), secure=secure, dp=chosen, **delta)
     assert isinstance(noisy, fs.NoisyModel)
     noise = np.array(noisy.noise.noise_se)
     assert noise.max() < 0.01 * pooled.estimates.errors.min()
@@ -501,3 +505,78 @@ def covered(family: str, n: int, sets: int, chosen: fs.Privacy) -> Array:
 def test_intervals_have_their_coverage(family: str, epsilon: float) -> None:
     share = covered(family, 700, 400, privacy(family, epsilon=epsilon)).mean()
     assert 0.93 <= share <= 0.97
+
+
+# What the ranges imply, and functions of which everything is written
+
+
+def declared_formula(formula: str, chosen: fs.Privacy) -> dict[str, Any]:
+    types = {name: kind for name, kind in NUMBERS.items() if name in formula}
+    levels = {name: ["a", "b"] for name in types if name == "g"} | {"y": ["0", "1"]}
+    return {
+        "formula": formula, "family": "logistic", "types": types, "levels": levels, "dp": chosen,
+    }  # fmt: skip
+
+
+LONG = [
+    ("y ~ x", {"x": (0, 3)}, 2.0),  # 1 and x
+    ("y ~ x - 1", {"x": (0, 3)}, 1.0),
+    ("y ~ x + C(g)", {"x": (0, 3)}, 3.0),
+    ("y ~ x + cut(x, c(-9, 0, 1, 9))", {"x": (0, 3)}, 3.0),
+    ("y ~ ns(x, knots=0, Boundary.knots=c(-1, 1))", {}, None),
+]
+
+
+@pytest.mark.parametrize(("formula", "ranges", "square"), LONG)
+def test_a_clip_below_the_length_that_ranges_imply_is_said_before_anything_is_asked(
+    formula: str, ranges: dict[str, tuple[float, float]], square: float | None
+) -> None:
+    for factor in (0.99, 1.0):
+        chosen = fs.Privacy(2.0, 1e-6, factor * math.sqrt(square or 4.0), 3, ranges=ranges)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", ShortClip)
+            frames = simulated("logistic", 20)
+            fs.fit(frames, **declared_formula(formula, replace(chosen, seed=1)))
+        told = [str(each.message) for each in caught if each.category is ShortClip]
+        if square is None or factor == 1.0:
+            assert not told
+        else:
+            [text] = told
+            assert f"can be {math.sqrt(square):.4g} long" in text
+
+
+WRITTEN = [
+    "y ~ cut(x, c(-9, -0.5, 0.5, 9)) + C(g)",
+    "y ~ bs(x, knots=c(0), Boundary.knots=c(-1, 1))",
+    "y ~ ns(x, knots=c(-0.3, 0.3), Boundary.knots=c(-1, 1))",
+]
+
+
+@pytest.mark.parametrize("formula", WRITTEN)
+def test_functions_with_everything_written_have_noise_and_are_the_pooled_fit_with_little_of_it(
+    formula: str,
+) -> None:
+    frames = simulated("logistic", 4000)
+    chosen = privacy(epsilon=1e6, rounds=12)
+    noisy = fs.fit(frames, **declared_formula(formula, chosen))
+    plain = fs.fit(frames, formula, family="logistic")
+    np.testing.assert_allclose(noisy.params, plain.params, rtol=1e-3, atol=1e-3)
+
+
+def test_a_row_outside_the_breaks_of_cut_counts_nothing() -> None:
+    frames = simulated("logistic", 300)
+    chosen = privacy(epsilon=1e6, rounds=3)
+    formula = "y ~ cut(x, c(-9, 0, 0.5))"
+    inside = {name: frame[frame.x <= 0.5] for name, frame in frames.items()}
+    outside, without = (
+        fs.fit(each, **declared_formula(formula, chosen)) for each in (frames, inside)
+    )
+    np.testing.assert_allclose(outside.params, without.params, rtol=1e-9)
+
+
+def test_what_a_spline_makes_of_a_row_does_not_depend_on_the_other_rows() -> None:
+    [call] = Formula("y ~ ns(x, knots=c(-0.3, 0.3), Boundary.knots=c(-1, 1))").pooled
+    x = np.random.default_rng(0).uniform(-2, 2, 257)
+    together = call.function.values(x, {})
+    alone = np.concatenate([call.function.values(x[i : i + 1], {}) for i in range(len(x))])
+    assert np.array_equal(together, alone)

@@ -51,6 +51,8 @@ def bounded_rows(source: Source, plan: Plan, privacy: Privacy, where: str) -> Bo
         frame = frame[frame[column].isin(list(known))]
     design = formula.compile(plan.schema)
     with np.errstate(all="ignore"):
+        frame = frame[plan.has_values(frame)]  # a row outside the breaks of cut() has none
+    with np.errstate(all="ignore"):
         A, o = formula.evaluate(design, frame)
         if plan.offset is not None:
             o = o + plan.numbers(plan.offset, frame)
