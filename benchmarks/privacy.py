@@ -144,18 +144,20 @@ def show_least(sets: int) -> None:
     sizes = [3 * n for n in (50, 100, 200, 500, 1000, 2000, 5000, 10_000)]
     print(f"| ε | {' | '.join(f'n = {n:,}' for n in sizes)} |")
     print("| --- " * (len(sizes) + 1) + "|")
-    types = dict.fromkeys(["y", "x", "z", "old"], "number")
     for epsilon in (0.1, 0.3, 1.0, 3.0, 10.0):
         shares = []
         for n in sizes:
             known = 0
             for seed in range(sets):
                 frames = simulated(np.random.default_rng(seed), n // CLIENTS)
-                chosen = fs.Privacy(epsilon, DELTA, CLIP, 5, seed=seed)
                 model = fs.fit(
-                    frames, FORMULA, family="logistic", types=types,
-                    levels={"y": ["0", "1"]}, dp=chosen,
-                )  # fmt: skip
+                    frames,
+                    FORMULA,
+                    family="logistic",
+                    types=dict.fromkeys(["y", "x", "z", "old"], "number"),
+                    levels={"y": ["0", "1"]},
+                    dp=fs.Privacy(epsilon, DELTA, CLIP, 5, seed=seed),
+                )
                 known += model.bse is not None
             shares.append(f"{known / sets:.0%}")
         print(f"| {epsilon:g} | {' | '.join(shares)} |", flush=True)

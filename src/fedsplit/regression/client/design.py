@@ -15,7 +15,7 @@ from fedsplit.arrays import Array, Mask
 from fedsplit.data.pooled.column_statistics import Withheld
 from fedsplit.losses.least_squares import reduce_rows
 from fedsplit.losses.observations import Observations
-from fedsplit.regression.client.precise import combine
+from fedsplit.regression.client.precise import combine, products_among
 from fedsplit.regression.families.family import Family
 from fedsplit.regression.families.grouped import Groups, pearson_parts
 
@@ -320,7 +320,8 @@ class Design:
 
         The columns must not have been scaled yet, and stay as they are.
         """
-        return combine(self.A, scaling.centre, scaling.scale, whiten)
+        products = products_among(self.columns)
+        return combine(self.A, scaling.centre, scaling.scale, whiten, products)
 
     def restored(self) -> Design:
         """A copy in the units of the file."""
