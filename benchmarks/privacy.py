@@ -3,7 +3,7 @@
 Every data set is also fitted without noise to all rows together, by noisy gradient descent with
 the same (ε, δ) and bounds, and by objective perturbation, for which one party has all rows.
 
-Usage: python benchmarks/privacy.py [--sets N]
+Usage: python benchmarks/privacy.py [--sets N] [--least]
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class Outcome(NamedTuple):
     errors: Array
 
 
-def simulated(rng: np.random.Generator) -> dict[str, pd.DataFrame]:
+def simulated(rng: np.random.Generator, rows: int = ROWS) -> dict[str, pd.DataFrame]:
     """Rows of some clients, none of which is longer than CLIP."""
     found = {}
     for j in range(CLIENTS):
-        x, z = rng.uniform(-1, 1, (2, ROWS))
-        old = rng.integers(0, 2, ROWS)
-        eta = np.column_stack([np.ones(ROWS), x, z, old]) @ TRUTH
-        y = (rng.uniform(size=ROWS) < expit(eta)).astype(int)
+        x, z = rng.uniform(-1, 1, (2, rows))
+        old = rng.integers(0, 2, rows)
+        eta = np.column_stack([np.ones(rows), x, z, old]) @ TRUTH
+        y = (rng.uniform(size=rows) < expit(eta)).astype(int)
         found[f"site{j}"] = pd.DataFrame({"y": y, "x": x, "z": z, "old": old})
     return found
 
@@ -139,11 +139,40 @@ def show(epsilon: float, secure: bool, sets: int) -> None:
     )
 
 
+def show_least(sets: int) -> None:
+    """Print the share of fits that have standard errors, by ε and rows of all clients."""
+    sizes = [3 * n for n in (50, 100, 200, 500, 1000, 2000, 5000, 10_000)]
+    print(f"| ε | {' | '.join(f'n = {n:,}' for n in sizes)} |")
+    print("| --- " * (len(sizes) + 1) + "|")
+    for epsilon in (0.1, 0.3, 1.0, 3.0, 10.0):
+        shares = []
+        for n in sizes:
+            known = 0
+            for seed in range(sets):
+                frames = simulated(np.random.default_rng(seed), n // CLIENTS)
+                model = fs.fit(
+                    frames,
+                    FORMULA,
+                    family="logistic",
+                    types=dict.fromkeys(["y", "x", "z", "old"], "number"),
+                    levels={"y": ["0", "1"]},
+                    dp=fs.Privacy(epsilon, DELTA, CLIP, 5, seed=seed),
+                )
+                known += model.bse is not None
+            shares.append(f"{known / sets:.0%}")
+        print(f"| {epsilon:g} | {' | '.join(shares)} |", flush=True)
+
+
 def main() -> None:
     """Print every setting."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sets", type=int, default=1000)
-    sets = parser.parse_args().sets
+    parser.add_argument("--least", action="store_true", help="print which fits have errors at all")
+    options = parser.parse_args()
+    sets = options.sets
+    if options.least:
+        show_least(min(sets, 50))
+        return
     print(
         f"logistic, {CLIENTS} clients of {ROWS:,} rows, d = {len(TRUTH)}, δ = {DELTA:g}, "
         f"R = {CLIP:g}, T = 5, {sets} data sets"

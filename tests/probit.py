@@ -10,7 +10,7 @@ from scipy.special import log_ndtr, ndtr, ndtri
 
 from fedsplit.arrays import Array
 from fedsplit.losses.linear import LinearLoss
-from fedsplit.regression.families.family import Family
+from fedsplit.regression.families.binary import BinaryFamily
 from fedsplit.regression.families.link import Link
 
 
@@ -48,14 +48,15 @@ class Probit(LinearLoss):
         return np.asarray(np.exp(-0.5 * np.square(t) - 0.5 * np.log(2 * np.pi) - log_ndtr(t)))
 
 
-PROBIT = Family(
-    name="probit",
-    link=Link("probit", eta=ndtri, mean=ndtr, slope=density),
-    loss=lambda classes, symmetric, delta: Probit(),
-    log_likelihood=lambda b, eta, w, phi: -w * Probit().value(eta, np.where(b == 1, 1.0, -1.0)),
-    variance=lambda mu: mu * (1.0 - mu),
-    target="0 or 1",
-    invalid=lambda b: (b != 0) & (b != 1),
-    classifies=True,
-)
-"""b is 1 with probability Φ(η), and 0 otherwise."""
+@dataclass(frozen=True)
+class ProbitFamily(BinaryFamily):
+    """b is 1 with probability Φ(η), and 0 otherwise."""
+
+    name = "probit"
+    link = Link("probit", eta=ndtri, mean=ndtr, slope=density)
+
+    def loss(self, classes: int = 0, symmetric: bool = False) -> Probit:
+        return Probit()
+
+
+PROBIT = ProbitFamily()

@@ -11,7 +11,7 @@ DISTRIBUTIONS = ("Gaussian", "Binomial", "Poisson", "Gamma", "InverseGaussian")
 
 def is_glm(family: Family) -> bool:
     """Whether statsmodels has the family as a GLM: with a likelihood and one predictor."""
-    return family.log_likelihood is not None and not family.has_reference
+    return family.has_likelihood and family.classes != "several"
 
 
 def log_likelihood(family: Family, pool: "sm.GLMResults") -> float:
@@ -33,7 +33,6 @@ def aic(family: Family, pool: "sm.GLMResults") -> float:
 
 
 def statsmodels_family(family: Family) -> sm.families.Family:
-    assert family.variance is not None
     mu = np.array([0.2, 0.5, 0.8])
     link = getattr(sm.families.links, family.link.name.capitalize())()
     return next(

@@ -158,6 +158,8 @@ def test_ridge_multinomial_of_all_of_wine_is_that_of_scikit_learn() -> None:
 def test_huber_is_the_minimiser_of_the_same_function_by_scipy(delta: float) -> None:
     frames = centred()
     model = fs.fit(frames, f"score ~ {DIABETES}", family="huber", delta=delta)
+    assert model.delta is not None
+    delta = model.delta  # in the unit of the target
     A, b = pool(frames, TEN, "score")
     A = np.column_stack([np.ones(len(A)), A])
 

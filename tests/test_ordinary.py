@@ -136,7 +136,7 @@ DIABETES = [
     Analysis("target ~ poly(bmi, 2) + age"),
     Analysis("high ~ bmi + bp", "logistic"),
     Analysis("score ~ bmi + bp", "gamma"),
-    Analysis("target ~ bmi + bp + age", "huber", {"delta": 80.0}),
+    Analysis("target ~ bmi + bp + age", "huber", {"delta": 1.5}),
     Analysis(
         "target ~ age + sex + bmi + bp + s1 + s2 + s3 + s4 + s5 + s6",
         "gaussian",

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,13 +19,15 @@ from scipy.stats import chi2
 import fedsplit as fs
 from fedsplit.arrays import Array
 from fedsplit.commands.app import run
-from fedsplit.errors import InputError
+from fedsplit.data.formula.formula import Formula
+from fedsplit.errors import InputError, ShortClip
 from fedsplit.regression.client.privacy.accounting import SLACK, noise_multiplier
 from fedsplit.regression.client.privacy.bounded_rows import BoundedRows, shortened
 from fedsplit.regression.client.privacy.columns import DeclaredColumns
 from fedsplit.regression.client.privacy.discrete_gaussian import discrete_gaussian
-from fedsplit.regression.client.privacy.scores import SCORED, bounds_of
+from fedsplit.regression.client.privacy.scores import bounds_of
 from fedsplit.regression.client.privacy.sums import MARGIN, Noise, RowVectors, source_of, split
+from fedsplit.regression.families import FAMILIES
 
 pytest.importorskip("dp_accounting", reason="the extra dp is not installed")
 
@@ -38,6 +41,7 @@ BOUNDS: dict[str, dict[str, float]] = {
     "gamma": {"score": 2.0, "weight": 3.0},
     "huber": {},
 }
+NOISY = sorted(BOUNDS)
 HUGE = [0.0, 1e-300, -1.0, 1e3, -1e12, 1e155, -1e300, 1.7e308]
 
 
@@ -84,30 +88,30 @@ def adversarial_rows(p: int, rng: np.random.Generator) -> BoundedRows:
     return BoundedRows(shortened(A, 2.0), b, w, o)
 
 
-@pytest.mark.parametrize("family", sorted(SCORED))
+@pytest.mark.parametrize("family", NOISY)
 def test_no_row_moves_all_answers_together_by_more_than_one(family: str) -> None:
     rng = np.random.default_rng(7)
     rows = adversarial_rows(3, rng)
     chosen = privacy(family, rounds=4)
-    bounds = bounds_of(family, chosen, 1.345)
+    bounds = bounds_of(FAMILIES[family], chosen)
     squares = np.zeros(len(rows.b))
     for number in range(1, 5):
         x = rng.standard_normal(3) * 10.0 ** rng.integers(-3, 200)
-        vectors = RowVectors(family, 1.345, chosen, bounds, number, x).of(rows)
+        vectors = RowVectors(FAMILIES[family], chosen, bounds, number, x).of(rows)
         assert np.isfinite(vectors).all()
         squares += np.square(vectors).sum(axis=1)
     assert squares.max() <= MARGIN**2
     assert squares.max() > 0.6  # the bound is not far away
 
 
-@pytest.mark.parametrize("family", sorted(SCORED))
+@pytest.mark.parametrize("family", NOISY)
 def test_with_and_without_a_row_the_sums_on_the_grid_differ_by_its_vector(family: str) -> None:
     rng = np.random.default_rng(8)
     rows = adversarial_rows(2, rng)
     chosen = privacy(family, rounds=1)
     noise = Noise.of(chosen, 1)
     vectors = RowVectors(
-        family, 1.345, chosen, bounds_of(family, chosen, 1.345), 1, np.array([0.3, -2.0])
+        FAMILIES[family], chosen, bounds_of(FAMILIES[family], chosen), 1, np.array([0.3, -2.0])
     )
     everything = vectors.total(rows, noise.step)
     for i in range(0, len(rows.b), 23):
@@ -124,8 +128,8 @@ def test_a_whole_client_moves_the_answers_by_its_number_of_rows_at_most() -> Non
     rows = BoundedRows(A, np.ones(300), np.ones(300), np.full(300, -50.0))
     chosen = privacy(rounds=1, site_rows=100)
     noise = Noise.of(chosen, 1)
-    bounds = bounds_of("logistic", chosen, 1.0)
-    vectors = RowVectors("logistic", 1.0, chosen, bounds, 1, rng.standard_normal(2))
+    bounds = bounds_of(FAMILIES["logistic"], chosen)
+    vectors = RowVectors(FAMILIES["logistic"], chosen, bounds, 1, rng.standard_normal(2))
     length = math.sqrt(sum(step * step for step in vectors.total(rows, noise.step))) * noise.step
     assert 50 < length <= 100 * MARGIN
     assert noise.scale >= 100 * noise_multiplier(2.0, 1e-6)
@@ -227,11 +231,11 @@ def test_random_bits_come_from_the_operating_system_unless_there_is_a_seed() -> 
 def test_the_best_distinguisher_stays_within_epsilon_and_delta() -> None:
     """The likelihood ratio test on the sums with and without the worst row."""
     chosen = replace(privacy(rounds=1), epsilon=1.0, delta=0.01, seed=None)
-    bounds = bounds_of("logistic", chosen, 1.0)
+    bounds = bounds_of(FAMILIES["logistic"], chosen)
     rows = BoundedRows(np.full((5, 1), 2.0), np.ones(5), np.ones(5), np.full(5, -40.0))
     less = BoundedRows(*(each[1:] for each in rows))
     noise = Noise.of(chosen, 1)
-    vectors = RowVectors("logistic", 1.0, chosen, bounds, 1, np.zeros(1))
+    vectors = RowVectors(FAMILIES["logistic"], chosen, bounds, 1, np.zeros(1))
     with_row, without = (vectors.total(each, noise.step) for each in (rows, less))
     towards = np.array([a - b for a, b in zip(with_row, without, strict=True)], dtype=float)
     assert np.linalg.norm(towards) * noise.step > 0.8
@@ -264,12 +268,14 @@ def test_the_best_distinguisher_stays_within_epsilon_and_delta() -> None:
 
 
 @pytest.mark.parametrize("secure", [False, True])
-@pytest.mark.parametrize("family", sorted(SCORED))
+@pytest.mark.parametrize("family", NOISY)
 def test_with_a_large_epsilon_the_fit_is_the_pooled_one(family: str, secure: bool) -> None:
     data = simulated(family, 300)
     chosen = privacy(family, 1e8, rounds=10, **dict.fromkeys(BOUNDS[family], 20.0))
-    noisy = fs.fit(data, FORMULA, **declared(family), secure=secure, dp=chosen)
     pooled = fs.fit(data, FORMULA, family=family)
+    # with noise δ is in the unit of the target
+    delta: dict[str, Any] = {} if pooled.delta is None else {"delta": pooled.delta}
+    noisy = fs.fit(data, FORMULA, **declared(family), secure=secure, dp=chosen, **delta)
     assert isinstance(noisy, fs.NoisyModel)
     noise = np.array(noisy.noise.noise_se)
     assert noise.max() < 0.01 * pooled.estimates.errors.min()
@@ -399,7 +405,7 @@ WRONG: Sequence[tuple[dict[str, Any], str]] = [
         "dp: the study must declare the types of column y, x, g, by the option types",
     ),
     ({"levels": None}, "dp: the study must declare the levels of column"),
-    ({"family": "multinomial"}, "dp is for the families"),
+    ({"family": "multinomial"}, "dp is for families with one predictor"),
     ({"family": "poisson"}, "poisson has no bound on the residual of a row"),
     ({"ridge": 1.0}, "dp: leave out a ridge"),
     ({"firth": True}, "dp: leave out firth"),
@@ -499,3 +505,78 @@ def covered(family: str, n: int, sets: int, chosen: fs.Privacy) -> Array:
 def test_intervals_have_their_coverage(family: str, epsilon: float) -> None:
     share = covered(family, 700, 400, privacy(family, epsilon=epsilon)).mean()
     assert 0.93 <= share <= 0.97
+
+
+# What the ranges imply, and functions of which everything is written
+
+
+def declared_formula(formula: str, chosen: fs.Privacy) -> dict[str, Any]:
+    types = {name: kind for name, kind in NUMBERS.items() if name in formula}
+    levels = {name: ["a", "b"] for name in types if name == "g"} | {"y": ["0", "1"]}
+    return {
+        "formula": formula, "family": "logistic", "types": types, "levels": levels, "dp": chosen,
+    }  # fmt: skip
+
+
+LONG = [
+    ("y ~ x", {"x": (0, 3)}, 2.0),  # 1 and x
+    ("y ~ x - 1", {"x": (0, 3)}, 1.0),
+    ("y ~ x + C(g)", {"x": (0, 3)}, 3.0),
+    ("y ~ x + cut(x, c(-9, 0, 1, 9))", {"x": (0, 3)}, 3.0),
+    ("y ~ ns(x, knots=0, Boundary.knots=c(-1, 1))", {}, None),
+]
+
+
+@pytest.mark.parametrize(("formula", "ranges", "square"), LONG)
+def test_a_clip_below_the_length_that_ranges_imply_is_said_before_anything_is_asked(
+    formula: str, ranges: dict[str, tuple[float, float]], square: float | None
+) -> None:
+    for factor in (0.99, 1.0):
+        chosen = fs.Privacy(2.0, 1e-6, factor * math.sqrt(square or 4.0), 3, ranges=ranges)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", ShortClip)
+            frames = simulated("logistic", 20)
+            fs.fit(frames, **declared_formula(formula, replace(chosen, seed=1)))
+        told = [str(each.message) for each in caught if each.category is ShortClip]
+        if square is None or factor == 1.0:
+            assert not told
+        else:
+            [text] = told
+            assert f"can be {math.sqrt(square):.4g} long" in text
+
+
+WRITTEN = [
+    "y ~ cut(x, c(-9, -0.5, 0.5, 9)) + C(g)",
+    "y ~ bs(x, knots=c(0), Boundary.knots=c(-1, 1))",
+    "y ~ ns(x, knots=c(-0.3, 0.3), Boundary.knots=c(-1, 1))",
+]
+
+
+@pytest.mark.parametrize("formula", WRITTEN)
+def test_functions_with_everything_written_have_noise_and_are_the_pooled_fit_with_little_of_it(
+    formula: str,
+) -> None:
+    frames = simulated("logistic", 4000)
+    chosen = privacy(epsilon=1e6, rounds=12)
+    noisy = fs.fit(frames, **declared_formula(formula, chosen))
+    plain = fs.fit(frames, formula, family="logistic")
+    np.testing.assert_allclose(noisy.params, plain.params, rtol=1e-3, atol=1e-3)
+
+
+def test_a_row_outside_the_breaks_of_cut_counts_nothing() -> None:
+    frames = simulated("logistic", 300)
+    chosen = privacy(epsilon=1e6, rounds=3)
+    formula = "y ~ cut(x, c(-9, 0, 0.5))"
+    inside = {name: frame[frame.x <= 0.5] for name, frame in frames.items()}
+    outside, without = (
+        fs.fit(each, **declared_formula(formula, chosen)) for each in (frames, inside)
+    )
+    np.testing.assert_allclose(outside.params, without.params, rtol=1e-9)
+
+
+def test_what_a_spline_makes_of_a_row_does_not_depend_on_the_other_rows() -> None:
+    [call] = Formula("y ~ ns(x, knots=c(-0.3, 0.3), Boundary.knots=c(-1, 1))").pooled
+    x = np.random.default_rng(0).uniform(-2, 2, 257)
+    together = call.function.values(x, {})
+    alone = np.concatenate([call.function.values(x[i : i + 1], {}) for i in range(len(x))])
+    assert np.array_equal(together, alone)

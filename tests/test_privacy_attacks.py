@@ -19,7 +19,7 @@ from fedsplit.errors import InputError
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.privacy.bounded_rows import BoundedRows, bounded_rows, shortened
-from fedsplit.regression.client.privacy.scores import SCORED, bounds_of
+from fedsplit.regression.client.privacy.scores import bounds_of
 from fedsplit.regression.client.privacy.sums import MARGIN, Noise, RowVectors
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import FitOptions
@@ -30,7 +30,7 @@ from fedsplit.sites.service import Site
 from fedsplit.sites.studies.proposal import Decision, Finish, Propose
 from fedsplit.sites.studies.proposing import make_study
 from fedsplit.sites.studies.study import Study
-from test_privacy import privacy
+from test_privacy import NOISY, privacy
 from test_privacy_sites import OPEN, PRIVACY, question
 from test_service import FORMULA, table
 
@@ -38,7 +38,9 @@ T = 3
 
 
 def vectors(family: str, chosen: fs.Privacy, number: int, x: Any) -> RowVectors:
-    return RowVectors(family, 1.345, chosen, bounds_of(family, chosen, 1.345), number, np.array(x))
+    return RowVectors(
+        FAMILIES[family], chosen, bounds_of(FAMILIES[family], chosen), number, np.array(x)
+    )
 
 
 # Rows
@@ -54,7 +56,7 @@ def strange_rows(rng: np.random.Generator) -> pd.DataFrame:
     return frame
 
 
-@pytest.mark.parametrize("family", sorted(SCORED))
+@pytest.mark.parametrize("family", NOISY)
 def test_removing_any_row_of_a_table_moves_all_sums_together_by_one_at_most(family: str) -> None:
     rng = np.random.default_rng(3)
     types: Any = {**dict.fromkeys(["y", "x", "w", "o"], "number"), "g": "text"}
@@ -80,7 +82,7 @@ def test_removing_any_row_of_a_table_moves_all_sums_together_by_one_at_most(fami
     assert max(moved) > 0.2 / noise.step**2
 
 
-@pytest.mark.parametrize("family", sorted(SCORED))
+@pytest.mark.parametrize("family", NOISY)
 def test_the_longest_vector_of_a_row_is_found_to_be_as_long_as_its_share(family: str) -> None:
     chosen = privacy(family, rounds=T)
 

@@ -47,7 +47,7 @@ def approved(federation: Federation, **more: object) -> Study:
 
 def question(number: int = 1, **changes: Any) -> NoisySums:
     coding = Coding(PLAN, False, ("a",))
-    asked = NoisySums(coding, PRIVACY, 1.345, number, np.zeros(len(PLAN.names)))
+    asked = NoisySums(coding, PRIVACY, number, np.zeros(len(PLAN.names)))
     return replace(asked, **changes)
 
 
@@ -89,7 +89,10 @@ def test_a_question_that_is_repeated_has_the_same_noise_also_after_a_restart(
         ({"privacy": replace(PRIVACY, clip=20.0)}, "in its privacy"),
         ({"privacy": replace(PRIVACY, seed=1)}, "in its privacy"),
         ({"shares": 100}, "in its share of the noise"),
-        ({"delta": 1.0}, "in its delta"),
+        (
+            {"coding": Coding(replace(PLAN, parameters={"delta": 1.0}), False, ("a",))},
+            "in its delta",
+        ),
         ({"number": 2}, "is not the next one"),
         ({"number": 0}, "question 0 of 3"),
         ({"x": np.zeros(7)}, "a point of another size"),

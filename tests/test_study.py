@@ -262,8 +262,8 @@ def test_what_was_prepared_for_one_study_answers_no_question_of_another(
     reply = federation.ask(point, other.hash, frame.stem)
     assert "from the approved study in its formula" in reply.text
     coding, settled = codec.decode(tuple[Coding, Frame], frame.read_bytes())
-    reply = federation.ask(Settle(coding, replace(settled, delta=9.0)), study.hash)
-    assert "in its delta" in reply.text
+    reply = federation.ask(Settle(coding, replace(settled, spread=9.0)), study.hash)
+    assert "in its deviation of the residuals" in reply.text
 
 
 def test_a_study_has_only_so_many_questions_and_the_same_one_again_is_none(

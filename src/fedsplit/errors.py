@@ -60,6 +60,10 @@ class NotConverged(UserWarning):
     """A run ended before its tolerance was reached: what it returns is no minimiser, perhaps."""
 
 
+class ShortClip(UserWarning):
+    """Rows of a fit with noise can be longer than its clip, which biases the coefficients."""
+
+
 class TooFewClients(RuntimeError):
     """Too many clients are absent to continue; the message says which ones, and what to do."""
 

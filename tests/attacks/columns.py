@@ -91,7 +91,7 @@ def by_exact_differences(server: Server) -> Guess:
     server.ask(ask_moments(coding))
     whiten = np.array([[0, 0], [-1 / ulp, 0], [1 / ulp, 0], [0, 1e-3]])
     scaling = Scaling(np.zeros(4), np.array([1, 3.0, 3.0, 1.0]), 1.0)
-    frame = Frame(scaling, whiten, 1.345, False, np.zeros(2), precise=True)
+    frame = Frame(scaling, whiten, 1.0, False, np.zeros(2), precise=True)
     server.ask(Settle(coding, frame))
     H = server.ask(Information(np.zeros(2)), key_of(coding, frame)).rows[0]
     return Guess(1e3 * H[0, 1] / math.sqrt(H[0, 0] / server.few), server.secret)

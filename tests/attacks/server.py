@@ -18,6 +18,7 @@ from fedsplit.regression.client.design import Moments, Scaling
 from fedsplit.regression.client.guards.rules import WARN, Rules
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.questions.settle import Settle
+from fedsplit.regression.families.huber import HuberFamily
 from fedsplit.remote.channel import Request
 from fedsplit.remote.messages import read_reply, write_request
 from fedsplit.sites.options import SiteOptions
@@ -119,7 +120,9 @@ class Server:
     ) -> str:
         """The key of plain coordinates."""
         scaling = scaling or Scaling(np.zeros(p), np.ones(p), 1.0)
-        frame = Frame(scaling, None, delta, False, np.zeros(p))
+        family = coding.plan.chosen_family
+        spread = delta * scaling.unit / family.delta if isinstance(family, HuberFamily) else 1.0
+        frame = Frame(scaling, None, spread, False, np.zeros(p))
         self.ask(Settle(coding, frame))
         return key_of(coding, frame)
 

@@ -113,7 +113,7 @@ def check_private(options: FitOptions, wanted: int, least: int | None) -> None:
     """
     from fedsplit.regression.client.privacy.accounting import noise_multiplier
     from fedsplit.regression.fit import asked_formula
-    from fedsplit.regression.server.private import declared_columns, declared_plan
+    from fedsplit.regression.server.private import declared_columns, declared_plan, say_clip
 
     privacy = options.dp
     if privacy is None:
@@ -123,7 +123,9 @@ def check_private(options: FitOptions, wanted: int, least: int | None) -> None:
     if privacy.colluding >= wanted:
         raise InputError(f"--dp-colluding {privacy.colluding}: there are only {wanted} clients")
     formula, excluded = asked_formula(options)
-    declared_columns(declared_plan(formula, options.settings, excluded), privacy)
+    plan = declared_plan(formula, options.settings, excluded)
+    declared_columns(plan, privacy)
+    say_clip(plan, privacy)
     noise_multiplier(privacy.epsilon, privacy.delta)  # needs a package that may not be there
 
 

@@ -21,7 +21,6 @@ from fedsplit.estimators.fitting import Rows, fit_rows
 from fedsplit.estimators.rows import shares_of
 from fedsplit.penalties.coordinatewise import L1
 from fedsplit.penalties.penalty import Penalty
-from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import Settings
 
 Fit = TypeVar("Fit", bound=Callable[..., Any])
@@ -104,7 +103,7 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # untyped base
         rows = Rows(csr_array(X) if issparse(X) else X, y, w, shares, self.fit_intercept)
         net = partial(self._net, settings.l1)
         try:
-            found = fit_rows(rows, FAMILIES[family], settings, classes, net)
+            found = fit_rows(rows, settings.chosen_family, settings, classes, net)
         except NoMinimiser as error:
             what, _, _ = str(error).partition(",")
             raise InputError(

@@ -104,7 +104,7 @@ def fit_rows(
     rows : Rows
     family : Family
     settings : Settings
-        Of which ridge, δ, tolerance and rounds are used. The tolerance is in standard errors, as
+        Of which ridge, tolerance and rounds are used. The tolerance is in standard errors, as
         far as they can be proved: ‖x - x*‖ in the norm of ∇²F bounds what every coefficient is off.
     classes : int
         0 of a regression.
@@ -125,7 +125,7 @@ def fit_rows(
     first = np.concatenate([np.zeros(constant), 1.0 / (scale * to.unit)])
     second = np.concatenate([np.zeros(constant), 1.0 / np.square(scale)])
     added = penalty(first, second)
-    loss = family.loss(classes, added is None, settings.delta / to.unit)
+    loss = family.in_units(to.unit).loss(classes, added is None)
     y = (rows.y - to.origin) / to.unit
     clients = [(A[at], y[at], rows.w[at]) for at in rows.shares]
     problem = Problem(loss, clients, settings.ridge * np.tile(second, copies))
@@ -149,7 +149,7 @@ def fit_rows(
     reached = found.certificate
     errors = None
     if reached.radius is not None:
-        phi = _dispersion(rows, family, intercepts, coef, settings.delta)
+        phi = _dispersion(rows, family, intercepts, coef)
         errors = reached.radius / math.sqrt(phi)
     converged = found.converged or (errors is not None and errors <= tol)
     certificate = FitCertificate(reached.gap, errors, reached.reason)
@@ -200,16 +200,16 @@ def _scaled(rows: Rows, has_units: bool) -> tuple[Scaled, Any]:
     return Scaled(centre, scale, varies, origin, unit * (unit > CONSTANT * abs(origin))), A
 
 
-def _dispersion(rows: Rows, family: Family, intercepts: Array, coef: Array, delta: float) -> float:
+def _dispersion(rows: Rows, family: Family, intercepts: Array, coef: Array) -> float:
     """φ in the units of the solver's objective, for a proof in standard errors."""
     if not family.dispersed:
         return 1.0
     X, y, w = rows.X, rows.y, rows.w
     eta = X @ coef[0] + intercepts[0]
     freedom = max(1, len(y) - len(coef[0]) - rows.intercept)
-    if family.pearson is not None:
+    if family.has_pearson:
         return float(w @ family.pearson(y, family.link.mean(eta))) / freedom
-    loss: Any = family.loss(0, True, delta)
+    loss = family.loss()
     squares = 2.0 * float(w @ loss.value(eta, y)) / freedom
     spread = float(w @ np.square(y - (w @ y) / w.sum() * rows.intercept)) / w.sum()
     return max(float(squares / spread), LEAST_DISPERSION)

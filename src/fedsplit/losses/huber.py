@@ -32,6 +32,10 @@ class Huber(LinearLoss):
         number("Huber: delta", self.delta)
 
     @property
+    def steepest(self) -> float:  # type: ignore[override]  # it is δ
+        return self.delta
+
+    @property
     def code(self) -> str:  # type: ignore[override]  # it holds δ
         return f"""
     #define DELTA {float(self.delta)!r}f

@@ -65,6 +65,8 @@ class LinearLoss(RowLoss):
     concordance : float
         c such that the third derivative |φ'''| ≤ c φ'' everywhere: 0 for a quadratic, inf if there
         is no such bound. Certificates need it.
+    steepest : float
+        A bound on |φ'| that holds for all η and b; inf if there is none.
     classifies : bool
         Whether b is -1 or 1 and φ falls where bη grows: then classes may be separable.
     code : str
@@ -73,6 +75,7 @@ class LinearLoss(RowLoss):
     """
 
     concordance: float = np.inf
+    steepest: float = np.inf
     classifies: bool = False
     code: str = ""
 

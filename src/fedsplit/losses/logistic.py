@@ -21,6 +21,7 @@ class Logistic(LinearLoss):
 
     curvature_range = (0.0, 0.25)
     concordance = 1.0
+    steepest = 1.0
     classifies = True
     code = """
     __device__ float value(float t, float b) {

@@ -18,7 +18,7 @@ from fedsplit.regression.client.coding import Frame
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import Agreement
 from fedsplit.regression.server.federation import AboutCosts, CodedRows
-from fedsplit.regression.server.glm import follow
+from fedsplit.regression.server.glm import follow, in_robust_units
 from fedsplit.regression.server.pool import Pool
 from fedsplit.regression.server.problem import INFORMATION, FitProblem, set_up
 
@@ -158,6 +158,7 @@ def _held_out(
     )
     labels = list(agreement.plan.classes)
     problem = yield from set_up(inside, known, settings, agreement.intercept, labels)
+    problem = yield from in_robust_units(problem)
     problem = problem.with_ridge(np.zeros(problem.d))
     points = yield from _points(problem, penalties)
     costs = HeldOut(outside, problem.frame)

@@ -277,6 +277,7 @@ def make_model(driver: FitDriver, agreement: Agreement, made: FitReport) -> Mode
         moments=PooledMoments(pool.names, pool.weight, pool.mean, pool.scatter, pool.target),
         fingerprint=fingerprint_of(dict(zip(problem.rows.names, agreement.moments, strict=True))),
         missing_values=agreement.missing_values,
+        spread=problem.frame.spread if problem.family.robust else None,
     )
     run = Computation(
         certificate=FitCertificate(*made.bounds),

@@ -21,7 +21,8 @@ from fedsplit.methods import METHODS, parse
 from fedsplit.regression.client.privacy.privacy import Privacy, privacy_of
 from fedsplit.regression.client.privacy.scores import bounds_of
 from fedsplit.regression.engines import ENGINES
-from fedsplit.regression.families import FAMILIES
+from fedsplit.regression.families import FAMILIES, family_of, known_name, parameters_of
+from fedsplit.regression.families.family import Family
 from fedsplit.regression.fields import Option, option, options_of
 from fedsplit.remote.checkpoint import Checkpoint
 from fedsplit.remote.members import Patience
@@ -393,27 +394,27 @@ class Settings:
     )
     delta: float = option(
         1.345,
-        "Residual, in units of the target, at which Huber's loss turns from quadratic to linear.",
+        "Residual at which Huber's loss turns from quadratic to linear, in robust deviations of "
+        "the residuals over all clients; with differential privacy, in units of the target.",
         "model",
         metavar="δ",
         check=number,
     )
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "family", known_name(self.family))
         for name, each in options_of(type(self)).items():
             if each.check is not None:
                 each.check(name, getattr(self, name))
         object.__setattr__(self, "nonnegative", tuple(self.nonnegative))
         object.__setattr__(self, "na", tuple(self.na))
         object.__setattr__(self, "columns", tuple(self.columns))
-        family = FAMILIES[self.family]
+        family = self.chosen_family
         if self.exposure is not None and not family.link.multiplicative:
             able = [name for name, each in FAMILIES.items() if each.link.multiplicative]
             raise InputError(
                 f"exposure needs a log link ({listed(able)}), {self.family} has none: use offset"
             )
-        if self.offset is not None and not family.takes_offset:
-            raise InputError(f"{self.family} takes no offset")
         if self.firth:
             self._check_firth()
         object.__setattr__(self, "dp", privacy_of(self.dp))
@@ -427,7 +428,7 @@ class Settings:
 
     def _check_firth(self) -> None:
         """Refuse what Firth's penalty cannot be combined with."""
-        if not FAMILIES[self.family].binary:
+        if not self.chosen_family.binary:
             raise InputError(f"firth is for the family logistic, not {self.family}")
         if self.biased is not None:
             raise InputError(f"firth is a penalty of its own: leave out {self.biased}, or firth")
@@ -437,7 +438,7 @@ class Settings:
 
     def _check_private(self, privacy: Privacy) -> None:
         """Refuse what noise cannot be combined with, or what would tell of single rows."""
-        bounds_of(self.family, privacy, self.delta)
+        bounds_of(self.chosen_family, privacy)
         if self.biased is not None or self.firth:
             raise InputError(f"dp: leave out {self.biased or 'firth'}, noise comes without penalty")
         if self.strict:
@@ -456,6 +457,17 @@ class Settings:
             raise InputError(
                 "dp: colluding is for secure sums, without which every client adds all the noise"
             )
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        """The parameters of the family, by name."""
+        found = parameters_of(self.family)
+        return {name: getattr(self, name, value) for name, value in found.items()}
+
+    @property
+    def chosen_family(self) -> Family:
+        """The family with its parameters."""
+        return family_of(self.family, self.parameters)
 
     @property
     def declared(self) -> Mapping[str, Type]:

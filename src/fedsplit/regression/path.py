@@ -30,7 +30,7 @@ from fedsplit.regression.result.table import Summary, aligned, shortened
 from fedsplit.regression.server.agreement import Agreement
 from fedsplit.regression.server.bias import ClientsAtHand
 from fedsplit.regression.server.federation import FitDriver, about
-from fedsplit.regression.server.glm import Measures, fit_problem, follow
+from fedsplit.regression.server.glm import Measures, fit_problem, follow, in_robust_units
 from fedsplit.regression.server.inference import Bounds
 from fedsplit.regression.server.minimise import Minimum
 from fedsplit.regression.server.problem import FitProblem, set_up
@@ -282,6 +282,7 @@ def regularisation(
         *(agreement.rows, agreement.moments, options.settings, agreement.intercept),
         labels=list(agreement.plan.classes),
     )
+    problem = yield from in_robust_units(problem)
     # the ridge is part of the server's penalty, so that the clients' costs are the same for every λ
     problem = problem.with_ridge(np.zeros(problem.d))
     l1_ratio = options.l1_ratio

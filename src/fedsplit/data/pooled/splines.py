@@ -105,7 +105,11 @@ class Spline(PooledFunction):
         # The last columns of Q span the splines without curvature at the boundary. LAPACK's
         # reflections have the signs of those of LINPACK, which R uses.
         Q, _ = np.linalg.qr(curvature.T, mode="complete")
-        found: Array = basis @ Q[:, 2:]
+        # column by column: in a product of matrices the rounding of a row depends on how many
+        # others there are, which a guarantee for one row more or less must not
+        found: Array = np.zeros((len(x), Q.shape[1] - 2))
+        for column, weights in zip(basis.T, Q[:, 2:], strict=True):
+            found += column[:, None] * weights
         return found
 
     def _basis(self, x: Array, state: State, derivative: int = 0) -> Array:

@@ -20,7 +20,6 @@ from fedsplit.regression.client.coding import Coding, Frame, key_of
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import Design
-from fedsplit.regression.client.grouped import Groups
 from fedsplit.regression.client.guards.ledger import DisclosureLedger
 from fedsplit.regression.client.guards.rules import WARN, Rules
 from fedsplit.regression.client.numbers import check_numbers
@@ -32,7 +31,7 @@ from fedsplit.regression.client.validation import (
     check_frame,
     check_question,
 )
-from fedsplit.regression.families import FAMILIES
+from fedsplit.regression.families.grouped import Groups
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request
 from fedsplit.remote.cohort import other_data, same_data
@@ -223,7 +222,7 @@ class CachedCohort(DatasetCohort):
             return
         if about.origin != self._origin() or about.rules != self.rules.asked(coding.strict):
             return
-        family = FAMILIES[coding.plan.family]
+        family = coding.plan.chosen_family
         rows = Design(
             self._dataset.name,
             family,

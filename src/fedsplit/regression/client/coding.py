@@ -43,8 +43,9 @@ class Frame:
     whiten : (p, r) array or None
         What the scaled columns are multiplied by, so that they are orthonormal over all clients, or
         so that r of them are left.
-    delta : float
-        Of Huber's loss, in the target's unit.
+    spread : float
+        The robust deviation of the residuals that parameters of the family are in units of, in the
+        unit of the files; 1 for parameters in the unit of the target.
     symmetric : bool
         Whether the coefficients are those of all classes, centred.
     ridge : (d,) array
@@ -56,7 +57,7 @@ class Frame:
 
     scaling: Scaling
     whiten: Array | None
-    delta: float
+    spread: float
     symmetric: bool
     ridge: Array
     precise: bool = False

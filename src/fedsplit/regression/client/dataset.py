@@ -36,7 +36,6 @@ from fedsplit.regression.client.privacy.privacy import Privacy
 from fedsplit.regression.client.response import trials
 from fedsplit.regression.client.statistics.functions import OfArgument, TableRows
 from fedsplit.regression.client.survey import RowCounts, SurveyAnswer, locally_typed
-from fedsplit.regression.families import FAMILIES
 from fedsplit.statistic import RowSum, Statistic
 
 
@@ -219,7 +218,7 @@ class Dataset:
             Splines with rows beyond their boundary.
         """
         where = f"client {self.name}"
-        family = FAMILIES[plan.family]
+        family = plan.chosen_family
         formula = plan.parsed
         frame = self.complete(plan)
         self._read = None  # not to be held in memory beside the design
@@ -239,8 +238,9 @@ class Dataset:
         rows = Design(self.name, family, names, A, b, w, o, classes, groups=groups, index=index)
         warnings = self._disclosed(plan, rows, frame, rules)
         doubtful = self._extrapolated(formula, plan.rows(frame))
-        if family.counts and np.any(b != np.floor(b)):
-            doubtful.append(self._not_counts(formula.target))
+        if what := family.remark(b, formula.target):
+            one, many = f"client {self.name} has {what}", f"clients have {what}"
+            doubtful.append(Finding(self.name, one, many, self.name))
         if rules.refuse:
             # whether the largest value of a row is beyond a number of the server's choice, or one
             # value is not whole
@@ -281,16 +281,6 @@ class Dataset:
             )
             for text in extrapolated(formula.pooled, rows)
         ]
-
-    def _not_counts(self, target: str) -> Finding:
-        """A target that should be a count, and is not whole in some rows."""
-        what = (
-            f"values of {target} that are not whole, though it should be a count: for a rate, fit "
-            "the count, and name in exposure= the column of what it is per"
-        )
-        return Finding(
-            self.name, f"client {self.name} has {what}", f"clients have {what}", self.name
-        )
 
     def bounded(self, plan: Plan, privacy: Privacy) -> BoundedRows:
         """The rows that fit what a study declares, each of bounded length."""

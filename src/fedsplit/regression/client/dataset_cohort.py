@@ -42,7 +42,6 @@ from fedsplit.regression.client.release import Release
 from fedsplit.regression.client.rows import CostAt, FitRows
 from fedsplit.regression.client.statistics.moments import DesignMoments
 from fedsplit.regression.client.summing import SumsOfCohort
-from fedsplit.regression.families import FAMILIES
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request, Unprepared
 from fedsplit.statistic import RowSum, Values
@@ -180,7 +179,7 @@ class DatasetCohort:
 
     @property
     def _quadratic(self) -> bool:
-        return self._coding is not None and FAMILIES[self._coding.plan.family].quadratic
+        return self._coding is not None and self._coding.plan.chosen_family.quadratic
 
     @property
     def _guarded(self) -> bool:
@@ -398,10 +397,10 @@ class DatasetCohort:
             self._release.state(rows.name, None, list)
 
     def _problem(self, coding: Coding, frame: Frame) -> Problem:
-        family = FAMILIES[coding.plan.family]
+        family = coding.plan.chosen_family
         classes = family.count_classes(coding.plan.classes)
         refuses = self.rules.asked(coding.strict).refuse
-        loss = family.loss(classes, frame.symmetric, frame.delta)
+        loss = family.in_units(frame.scaling.unit / frame.spread).loss(classes, frame.symmetric)
         if family.quadratic and refuses:
             loss = RoundedLeastSquares()
         # A column may be zero at all clients of this cohort, so none is looked for here: the server

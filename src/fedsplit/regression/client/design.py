@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.data.pooled.column_statistics import Withheld
-from fedsplit.errors import InputError
 from fedsplit.losses.least_squares import reduce_rows
 from fedsplit.losses.observations import Observations
-from fedsplit.regression.client.grouped import Groups, pearson_parts
 from fedsplit.regression.client.precise import combine, products_among
 from fedsplit.regression.families.family import Family
+from fedsplit.regression.families.grouped import Groups, pearson_parts
 
 BINS = np.array(
     [0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 1.0]
@@ -227,12 +226,10 @@ class Design:
         is.
         """
         A = self.A if whiten is None else self.A @ whiten
-        if self.family.margin is not None:
+        if self.family.has_margin:
             moves = _first(shares(A, each) for each in directions)
             margin = self.family.margin(self.b, moves)
             return margin, margin
-        if not self.family.has_reference:
-            raise InputError(f"{self.family.name} has no such direction of recession")
         # by class, with the reference, whose predictor stays
         each_class = [
             np.vstack([np.zeros((1, A.shape[1])), each.reshape(-1, A.shape[1])])
@@ -289,7 +286,7 @@ class Design:
 
     def log_likelihood_parts(self, x: Array, dispersion: float) -> Array:
         """What each row has of the log-likelihood at x, (n,)."""
-        if self.family.log_likelihood is None:
+        if not self.family.has_likelihood:
             return np.full(1, np.nan)
         if not self.family.quadratic:
             return self.family.log_likelihood(self.b, self.predictor(x), self.w, dispersion)
@@ -306,13 +303,12 @@ class Design:
 
         X² of single trials of two classes is about their number, whatever the model.
         """
-        pearson = self.family.pearson
-        if self.groups is None and pearson is None:
+        if self.groups is None and not self.family.has_pearson:
             return None
         mu = self.family.link.mean(self.predictor(x))
-        if pearson is None:
+        if self.groups is not None:
             return pearson_parts(self.row_ids, self.b, self.w, mu)
-        parts: Array = self.w * pearson(self.b, mu)
+        parts: Array = self.w * self.family.pearson(self.b, mu)
         return parts
 
     def binned(self, x: Array, limit: Withheld) -> tuple[NDArray[np.intp], Array, Mask]:

@@ -28,7 +28,9 @@ from fedsplit.data.tables import is_missing, to_frame
 from fedsplit.data.types import Type
 from fedsplit.errors import InputError, RowError, listed
 from fedsplit.regression.client.reading import read_columns, read_leniently
-from fedsplit.regression.families import FAMILIES
+from fedsplit.regression.families import FAMILIES, family_of
+from fedsplit.regression.families.family import Family
+from fedsplit.regression.families.response import check_rows
 from fedsplit.remote import codec
 
 
@@ -59,6 +61,8 @@ class BasicPlan:
         Whether types and levels are still to be agreed on: those that it has are declared.
     excluded : sequence of str
         Columns that ``.`` in the formula of a draft does not stand for.
+    parameters : mapping of str to float
+        Those of the family, by name; others are as the table of families has them.
     """
 
     formula: str
@@ -74,6 +78,7 @@ class BasicPlan:
     categories: Sequence[str] = ()
     draft: bool = False
     excluded: Sequence[str] = ()
+    parameters: Mapping[str, float] = field(default_factory=dict)
 
     def __getstate__(self) -> dict[str, object]:
         """The fields alone: what is compiled from them is compiled again."""
@@ -83,6 +88,11 @@ class BasicPlan:
     def parsed(self) -> Formula:
         """The formula, read."""
         return Formula(self.formula)
+
+    @cached_property
+    def chosen_family(self) -> Family:
+        """The family with its parameters."""
+        return family_of(self.family, self.parameters)
 
     @cached_property
     def schema(self) -> Schema:
@@ -110,7 +120,7 @@ class BasicPlan:
         It is a column of two classes that are not named, or an expression such as ``died / n``.
         """
         formula = self.parsed
-        if not FAMILIES[self.family].binary or self.classes or formula.grouped is not None:
+        if not self.chosen_family.binary or self.classes or formula.grouped is not None:
             return False
         return formula.target_column is not None or self.weights in formula.target_columns
 
@@ -254,11 +264,11 @@ class DerivedColumn:
     coefficients: Sequence[float]
 
     def __post_init__(self) -> None:
-        family = FAMILIES.get(self.plan.family)
-        if self.plan.draft or family is None or len(self.coefficients) != self.plan.width:
+        plan = self.plan
+        if plan.draft or plan.family not in FAMILIES or len(self.coefficients) != plan.width:
             raise InputError("a derived column needs a plan, and a coefficient for each column")
-        if family.has_reference:
-            raise InputError(f"a derived column is one mean a row, {family.name} has several")
+        if len(plan.chosen_family.blocks(plan.classes)) > 1:
+            raise InputError(f"a derived column is one mean a row, {plan.family} has several")
 
     def values(self, source: Source, where: str) -> Array:
         """The predicted means, (n,); NaN for a row that lacks a covariate."""
@@ -267,7 +277,7 @@ class DerivedColumn:
         complete = ~frame.isna().any(axis=1).to_numpy()
         complete[complete] = plan.has_values(frame[complete])
         _, A, o = plan.design(frame[complete], where)
-        means = FAMILIES[plan.family].link.mean(A @ np.array(self.coefficients) + o)
+        means = plan.chosen_family.link.mean(A @ np.array(self.coefficients) + o)
         values: Array = np.full(len(frame), np.nan)
         values[complete] = means
         return values
@@ -372,16 +382,3 @@ def columns_of(*texts: str | None) -> list[str]:
             except InputError:
                 columns.append(text)
     return columns
-
-
-def check_rows(
-    valid: Mask, frame: pd.DataFrame, values: Array, where: str, column: str, why: str
-) -> None:
-    """Raise RowError at the first of the values, (n,), that is not valid."""
-    if not valid.all():
-        first = int(np.argmin(valid))
-        raise RowError(
-            f"{where}, row {frame.index[first] + 1}: {column} is {values[first]:g}; {why}",
-            f"{where}: {column} has {int((~valid).sum())} values that cannot be used; {why} "
-            "(its own log says where)",
-        )

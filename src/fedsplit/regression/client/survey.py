@@ -114,7 +114,7 @@ def is_class(draft: Plan, profiles: Sequence[ColumnProfile]) -> bool:
         If two classes are asked for, and the column holds numbers that are neither classes nor
         shares of trials.
     """
-    family = FAMILIES[draft.family]
+    family = draft.chosen_family
     if not family.classifies:
         return False
     column = str(draft.parsed.target_column)

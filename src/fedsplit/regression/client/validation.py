@@ -10,11 +10,11 @@ from fedsplit.arrays import Array, unpacked
 from fedsplit.clients.question import Question
 from fedsplit.clients.trials import Trials
 from fedsplit.data.formula.formula import Formula
-from fedsplit.errors import RequestError
+from fedsplit.errors import InputError, RequestError
 from fedsplit.regression.client.coding import Coding, Frame
 from fedsplit.regression.client.design import Design, Moments, Scaling
 from fedsplit.regression.client.plan import BasicPlan
-from fedsplit.regression.families import FAMILIES
+from fedsplit.regression.families import FAMILIES, family_of
 
 MOST_STEPS = 10_000
 """The most gradient steps that one question may ask for."""
@@ -41,6 +41,10 @@ def check_coding(coding: Coding) -> None:
 def _check_plan(plan: BasicPlan) -> None:
     if plan.family not in FAMILIES:
         raise RequestError(f"the server sent the unknown family {plan.family[:40]!r}")
+    try:
+        family_of(plan.family, plan.parameters)
+    except InputError as error:
+        raise RequestError(f"the server sent a family that there is not: {error}") from None
     known = set(plan.columns)
     if plan.parsed.open:  # of which the columns are not known yet
         known |= set(plan.types)
@@ -72,7 +76,9 @@ def check_frame(frame: Frame, design: Design, moments: Moments) -> None:
     if frame.whiten is not None:
         check_whitening(frame.whiten, design)
         columns = frame.whiten.shape[1]
-    d = columns * max(1, design.classes - 1)
+    if not 0 < frame.spread < math.inf or not (design.family.robust or frame.spread == 1.0):
+        raise RequestError("the server sent a deviation of the residuals that cannot be")
+    d = design.family.size(columns, design.classes)
     if frame.ridge.shape != (d,) or not np.isfinite(frame.ridge).all():
         raise RequestError(UNFIT)
     if (frame.ridge < 0).any():

@@ -1,152 +1,201 @@
-"""What a family of regressions states about its statistics."""
+"""What a family of regressions states about itself."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.errors import InputError, listed
-from fedsplit.losses.terms import Loss
+from fedsplit.regression.families import response
+from fedsplit.regression.families.blocks import Block
 from fedsplit.regression.families.link import Link
 
+if TYPE_CHECKING:  # a plan has a family, and a family reads the rows of a plan
+    import pandas as pd
 
-@dataclass(frozen=True, kw_only=True)
-class Family:
+    from fedsplit.regression.client.plan import BasicPlan
+    from fedsplit.regression.server.pool import Pool
+
+
+@dataclass(frozen=True)
+class Family(ABC):
     """A distribution of the target with its link, and the convex loss that fits it.
 
-    The loss is minus the log-likelihood times φ, up to a constant: its Hessian is the observed
-    information, and twice its height above its floor the deviance. ``poisson.py`` is a short
-    example.
+    A family is a value: its fields are its parameters, such as Huber's δ. They travel in a plan
+    by their names. ``poisson.py`` is a short example.
 
-    Parameters
+    The loss is minus the log-likelihood times φ, up to a constant: its Hessian is the observed
+    information, and twice its height above its floor the deviance. A family with a likelihood
+    overrides ``log_likelihood`` and ``variance``; one whose loss can fall for ever ``margin``.
+
+    Attributes
     ----------
     name : str
         As users write it.
+    aliases : tuple of str
+        What R and statsmodels call it.
     link : Link
         Between the mean μ and the linear predictor η.
-    loss : callable
-        The loss from the number of classes, whether coefficients are those of all classes, centred,
-        and δ, where Huber's loss turns linear, in the unit of the target.
-    log_likelihood : callable or None
-        Of every row, with all constants, from b, η, weights, each (n,), and φ. None where the loss
-        is no likelihood: there are no model-based standard errors then.
-    variance : callable or None
-        V(μ): the variance of the target is φV(μ) over its weight.
     target : str
         What a value of the target must be, in words.
-    invalid : callable
-        Which of the finite values b, (n,), are not of that kind.
-    counts : bool
-        Whether the target is a count: a value that is not whole is worth a warning.
-    canonical : bool
-        Whether the Hessian of the loss does not depend on the target, and so is the expected
-        information too. Otherwise clients are asked for the latter.
-    unit_weights : bool
-        Whether every row has an expected weight of 1. The expected information is known from the
-        moments then, and no client has to be asked.
-    dispersed : bool
-        Whether φ is estimated, by the deviance over n - d or by Pearson's X² over n - d.
-    pearson : callable or None
-        (b - μ)²/V(μ) from b and μ, where Pearson's X² estimates φ or tells of overdispersion.
-    likelihood_dispersion : callable
-        The φ at which the log-likelihood is taken, from the deviance, the number of rows and the
-        sum of their weights: that of R, which need not be the φ of the standard errors.
+    absorbs : str
+        What a constant added to every η changes: "nothing" of a family that needs an intercept,
+        which is one more coefficient; "a constant" where the loss has it already.
+    information : str
+        Where the expected information comes from: from the "hessian" where it does not depend on
+        the target, as of every canonical link; from the "moments" where every row has an expected
+        weight of 1; or from the "rows", by a question of its own.
+    dispersion : str
+        Whether φ is "known" to be 1, or estimated by the "deviance" or by "pearson", each over
+        n - d.
     fit_measure : str
         What the share of the target that the model explains is called.
-    overall_f : bool
-        Whether all coefficients together are tested by F.
     has_units : bool
         Whether a target in another unit gives the same model in that unit, so that the target may
         be scaled for the rounds.
-    margin : callable or None
-        How much moving η by t, (n,), favours each target b, (n,), for ever: the loss of a row never
-        rises if this is at least 0, and falls to its infimum if it is positive. None if no loss
-        falls for ever, or if that cannot be said of one η.
+    robust : bool
+        Whether parameters are in units of a robust deviation of the residuals, which all clients
+        agree on before the fit; in units of the target where nothing may be looked up.
     quadratic : bool
-        Whether the loss is ½(b - η)², so that moments determine the fit, but for rounding.
-    takes_offset : bool
-        Whether a column may be added to η.
-    classifies : bool
-        Whether the target is a class: 0 or 1, unless there is a reference.
-    has_reference : bool
-        Whether there are K classes, 0 to K - 1, of which every one but the first, the reference,
-        has coefficients and an η of its own.
-    mix : callable
-        The matrix from coefficients of the rounds to those of all classes but the first, from the
-        first two arguments of ``loss``.
+        Whether the loss is ½(b - η)², so that moments determine the fit, but for rounding, and all
+        coefficients together are tested by F.
+    classes : str
+        Whether the target is a class: "none", "two" or "several".
     """
 
-    name: str
-    link: Link
-    loss: Callable[[int, bool, float], Loss]
-    log_likelihood: Callable[[Array, Array, Array, float], Array] | None = None
-    variance: Callable[[Array], Array] | None = None
-    target: str = "a number"
-    invalid: Callable[[Array], Mask] = np.isnan  # of finite values, none
-    counts: bool = False
-    canonical: bool = False
-    unit_weights: bool = False
-    dispersed: bool = False
-    pearson: Callable[[Array, Array], Array] | None = None
-    likelihood_dispersion: Callable[[float, int, float], float] = lambda deviance, n, weight: 1.0
-    fit_measure: str = "McFadden's R²"
-    overall_f: bool = False
-    has_units: bool = False
-    quadratic: bool = False
-    margin: Callable[[Array, Array], Array] | None = None
-    takes_offset: bool = True
-    classifies: bool = False
-    has_reference: bool = False
-    mix: Callable[[int, bool], Array] = lambda classes, symmetric: np.eye(1)
+    name: ClassVar[str]
+    link: ClassVar[Link]
+    aliases: ClassVar[tuple[str, ...]] = ()
+    target: ClassVar[str] = "a number"
+    absorbs: ClassVar[Literal["nothing", "a constant"]] = "nothing"
+    information: ClassVar[Literal["hessian", "moments", "rows"]] = "rows"
+    dispersion: ClassVar[Literal["known", "deviance", "pearson"]] = "known"
+    fit_measure: ClassVar[str] = "McFadden's R²"
+    has_units: ClassVar[bool] = False
+    robust: ClassVar[bool] = False
+    quadratic: ClassVar[bool] = False
+    classes: ClassVar[Literal["none", "two", "several"]] = "none"
 
-    @property
-    def binary(self) -> bool:
-        """Whether the target is one of two classes, and μ a probability."""
-        return self.classifies and not self.has_reference
+    # the response
 
-    @property
-    def expects_other(self) -> bool:
-        """Whether clients have to be asked for the expected information."""
-        return not (self.canonical or self.unit_weights)
+    def check_plan(self, plan: BasicPlan) -> None:
+        """Raise InputError if the target or the offset of a plan cannot be one of the family."""
+        if plan.parsed.grouped is not None:
+            target = plan.parsed.target
+            raise InputError(f"{target}: it is a target of logistic, not of {self.name}")
 
     def count_classes(self, labels: Sequence[object]) -> int:
         """How many classes there are, where a target column has these; 0 without classes."""
-        if self.has_reference:
-            return len(labels)
-        return 2 * self.classifies
+        return {"none": 0, "two": 2, "several": len(labels)}[self.classes]
 
     def check_classes(self, column: str, levels: Sequence[str], named: bool) -> None:
         """Raise InputError unless the levels of a target column can be classes.
 
         Two numbers must be 0 and 1, unless they are ``named``: text, or one of them the reference.
         """
-        if len(levels) < 2:
-            raise InputError(
-                f"column {column} is {listed(levels)} in every row of every client: "
-                "there is nothing to fit"
-            )
-        if not self.binary:
-            return
-        if len(levels) > 2:
-            raise InputError(
-                f"column {column} has {len(levels)} values ({listed(levels)}) and {self.name} "
-                "needs two: use the family multinomial, or a condition such as {y > 1}"
-            )
-        if not named and list(levels) not in (["0", "1"], ["False", "True"]):
-            raise InputError(
-                f"column {column} is {listed(levels)} and {self.name} needs 0 and 1: "
-                f"use {{{column} == {levels[1]}}}"
-            )
+        raise InputError(
+            f"column {column} holds text: for {self.name} the target must be {self.target}"
+        )
 
-    def coefficient_names(self, terms: Sequence[str], labels: Sequence[str]) -> list[str]:
-        """The names of the coefficients of these terms."""
-        if self.has_reference:
-            return [f"{label}:{term}" for label in labels[1:] for term in terms]
-        return list(terms)
+    def response(self, plan: BasicPlan, frame: pd.DataFrame, where: str) -> dict[str, Array]:
+        """The vectors on the left of the formula, each (n,), by name.
+
+        ``target``, a number or the place of a class; or ``successes`` and ``failures``; or a
+        ``share`` of as many trials as the weights say.
+        """
+        values = response.numbers(plan, frame)
+        valid = np.isfinite(values) & ~self.invalid(values)
+        why = f"for {self.name} it must be {self.target}"
+        response.check_rows(valid, frame, values, where, plan.parsed.target, why)
+        return {"target": values}
+
+    def invalid(self, b: Array) -> Mask:
+        """Which of the finite values b, (n,), are no target of this family."""
+        return np.zeros(b.shape, dtype=bool)
+
+    def remark(self, b: Array, target: str) -> str:
+        """What is doubtful about targets b, (n,), that are valid: an empty text if nothing is."""
+        return ""
+
+    # the cost
+
+    @abstractmethod
+    def loss(self, classes: int = 0, symmetric: bool = False) -> Any:
+        """The loss of the rows.
+
+        Parameters
+        ----------
+        classes : int
+            How many there are; 0 unless the target is a class.
+        symmetric : bool
+            Whether coefficients are those of all classes, centred.
+        """
+
+    def in_units(self, unit: float) -> Self:
+        """The family of a target that is measured in another unit."""
+        return self
+
+    def blocks(self, labels: Sequence[object]) -> tuple[Block, ...]:
+        """The coefficients by blocks, where the target has these classes.
+
+        Those of columns come first.
+        """
+        return (Block(),)
+
+    def size(self, columns: int, classes: int) -> int:
+        """How many coefficients there are for a number of columns, and of classes."""
+        return sum(len(each.own) or columns for each in self.blocks(range(classes)))
+
+    def reference(self, labels: Sequence[object]) -> object | None:
+        """The class that the others are compared with; None if there is none."""
+        return None
+
+    def mix(self, classes: int, symmetric: bool) -> Array:
+        """What takes the coefficients of the rounds to those of the blocks."""
+        return np.eye(1)
+
+    def labels(self, b: Array) -> Array:
+        """Targets b, (n,), as the loss takes them."""
+        return b
+
+    # what the data determine
+
+    def check_pool(self, pool: Pool) -> None:
+        """Raise InputError if the targets of all clients leave nothing to fit."""
+        what = ""
+        if (self.has_units or self.dispersed) and not pool.target_varies:
+            what = f"the target is {pool.target:g} in every row of every client"
+        elif self.link.multiplicative and pool.target == 0:
+            what = "every count of every client is zero"
+        elif self.classifies and (pool.classes == 0).any():
+            what = "every row of every client is of the same class"
+        if what:
+            raise InputError(f"{what}: there is nothing to fit")
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the loss of any data has a minimiser."""
+        return not self.classifies and not self.has_margin
+
+    @property
+    def has_margin(self) -> bool:
+        """Whether ``margin`` says which directions a loss falls along for ever."""
+        return type(self).margin is not Family.margin
+
+    def margin(self, b: Array, t: Array) -> Array:
+        """How much moving η by t, (n,), favours each target b, (n,), for ever.
+
+        The loss of a row never rises if this is at least 0, and falls to its infimum if it is
+        positive.
+        """
+        raise InputError(f"{self.name} has no such direction of recession")
+
+    # facts about a fit
 
     def predictor(self, A: Array, x: Array, o: Array, unit: float = 1.0) -> Array:
         """η of every row, (n,), or (n, K - 1) of the classes but the reference.
@@ -160,8 +209,6 @@ class Family:
             Offsets.
         unit : float
         """
-        if self.has_reference:
-            return A @ x.reshape(-1, A.shape[1]).T
         eta: Array = unit * (A @ x) + o
         return eta
 
@@ -177,19 +224,58 @@ class Family:
         log_exposure : float
             The logarithm of the mean of e^offset.
         """
-        if self.has_reference:
-            return self.link.eta(counts)
         eta = self.link.eta(np.array([mean]))
         if self.link.multiplicative:
             eta = eta - log_exposure
         return eta
 
+    def null_own(self, counts: Array) -> Array:
+        """The coefficients that belong to no column, in the model without covariates."""
+        return np.zeros(0)
+
+    @property
+    def has_likelihood(self) -> bool:
+        """Whether the loss is that of a likelihood: else there are no model-based errors."""
+        return type(self).log_likelihood is not Family.log_likelihood
+
+    def log_likelihood(self, b: Array, eta: Array, w: Array, phi: float) -> Array:
+        """The log-likelihood of every row, (n,), with all constants, from b, η, weights and φ."""
+        raise NotImplementedError(f"{self.name} has no likelihood")
+
+    def variance(self, mu: Array) -> Array:
+        """V(μ), (n,): the variance of the target is φV(μ) over its weight."""
+        raise NotImplementedError(f"{self.name} has no variance function")
+
+    @property
+    def has_pearson(self) -> bool:
+        """Whether Pearson's X² estimates φ, or says how far counts are overdispersed."""
+        return type(self).pearson is not Family.pearson
+
+    def pearson(self, b: Array, mu: Array) -> Array:
+        """(b - μ)²/V(μ), (n,), from b and μ."""
+        raise NotImplementedError(f"{self.name} has no Pearson residuals")
+
     def expected_weights(self, eta: Array) -> Array:
         """(dμ/dη)²/V(μ), (n,): the expected information is AᵀWA with these on W's diagonal."""
-        if self.variance is None:
-            raise NotImplementedError(f"{self.name} has no variance function")
         weights: Array = np.square(self.link.slope(eta)) / self.variance(self.link.mean(eta))
         return weights
+
+    # the report
+
+    @property
+    def dispersed(self) -> bool:
+        """Whether φ is estimated."""
+        return self.dispersion != "known"
+
+    @property
+    def classifies(self) -> bool:
+        """Whether the target is a class: 0 or 1, or one of several."""
+        return self.classes != "none"
+
+    @property
+    def binary(self) -> bool:
+        """Whether the target is one of two classes, and μ a probability."""
+        return self.classes == "two"
 
     @property
     def statistic(self) -> Literal["t", "z"]:
@@ -198,13 +284,20 @@ class Family:
         A loss without a likelihood has robust standard errors alone, which are only known to be
         right for many clients: z.
         """
-        if self.dispersed and self.log_likelihood is not None:
-            return "t"
-        return "z"
+        return "t" if self.dispersed and self.has_likelihood else "z"
 
-    def aic(self, log_likelihood: float, rank: int) -> float:
-        """-2 log L + 2k, with k the coefficients that are estimated, and φ: as in R."""
-        return -2 * log_likelihood + 2 * (rank + self.dispersed)
+    def likelihood_dispersion(self, deviance: float, n: int, weight: float) -> float:
+        """The φ at which the log-likelihood is taken: R's, which may differ from the errors' φ.
+
+        Parameters
+        ----------
+        deviance : float
+        n : int
+            Rows.
+        weight : float
+            The sum of their weights.
+        """
+        return 1.0
 
     def explained(self, log_likelihood: float, deviance: float, null_deviance: float) -> float:
         """The share of the target that a model explains: see ``fit_measure``.
@@ -215,3 +308,12 @@ class Family:
         if self.dispersed:
             return 1.0 - deviance / null_deviance
         return 1.0 - log_likelihood / (log_likelihood - 0.5 * (null_deviance - deviance))
+
+
+def check_two(column: str, levels: Sequence[str]) -> None:
+    """Raise InputError unless a target column has at least two classes."""
+    if len(levels) < 2:
+        raise InputError(
+            f"column {column} is {listed(levels)} in every row of every client: "
+            "there is nothing to fit"
+        )

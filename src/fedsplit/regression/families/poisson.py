@@ -2,25 +2,51 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from scipy.special import gammaln
 
+from fedsplit.arrays import Array, Mask
 from fedsplit.losses.poisson import Poisson
 from fedsplit.regression.families.family import Family
 from fedsplit.regression.families.link import LOG
 
-POISSON = Family(
-    name="poisson",
-    link=LOG,
-    loss=lambda classes, symmetric, delta: Poisson(),
-    log_likelihood=lambda b, eta, w, phi: -w * (Poisson().value(eta, b) + gammaln(b + 1)),
-    variance=np.positive,
-    # both are 0 at the limit of separated counts, which then fit exactly
-    pearson=lambda b, mu: np.square(b - mu) / np.where(b == mu, 1.0, mu),
-    target="a count of at least zero",
-    invalid=lambda b: b < 0,
-    counts=True,
-    canonical=True,
-    margin=lambda b, t: np.where(b > 0, -np.abs(t), -t),
-)
-"""Counts b of mean μ = e^η: log p(b) = bη - e^η - log b!."""
+
+@dataclass(frozen=True)
+class PoissonFamily(Family):
+    """Counts b of mean μ = e^η: log p(b) = bη - e^η - log b!."""
+
+    name = "poisson"
+    aliases = ("Poisson",)
+    link = LOG
+    target = "a count of at least zero"
+    information = "hessian"
+
+    def invalid(self, b: Array) -> Mask:
+        return b < 0
+
+    def remark(self, b: Array, target: str) -> str:
+        if (b == np.floor(b)).all():
+            return ""
+        return (
+            f"values of {target} that are not whole, though it should be a count: for a rate, fit "
+            "the count, and name in exposure= the column of what it is per"
+        )
+
+    def loss(self, classes: int = 0, symmetric: bool = False) -> Poisson:
+        return Poisson()
+
+    def log_likelihood(self, b: Array, eta: Array, w: Array, phi: float) -> Array:
+        logs: Array = -w * (Poisson().value(eta, b) + gammaln(b + 1))
+        return logs
+
+    def variance(self, mu: Array) -> Array:
+        return mu
+
+    def pearson(self, b: Array, mu: Array) -> Array:
+        # both are 0 at the limit of separated counts, which then fit exactly
+        return np.square(b - mu) / np.where(b == mu, 1.0, mu)
+
+    def margin(self, b: Array, t: Array) -> Array:
+        return np.where(b > 0, -np.abs(t), -t)

@@ -105,14 +105,16 @@ def specification(model: Model) -> dict[str, Any]:
     penalised = ("ridge", "l1", "standardize", "nonnegative", "firth")
     penalty = {name: getattr(settings, name) for name in penalised}
     levels = references(plan)
-    if model.family.has_reference:
-        levels[Formula(plan.formula).target] = plan.classes[0]
+    reference = model.family.reference(plan.classes)
+    if reference is not None:
+        levels[Formula(plan.formula).target] = str(reference)
     return {
         "weights": plan.weights,
         "offset": plan.offset,
         "exposure": plan.exposure,
         "penalty": penalty if settings.biased is not None or settings.firth else None,
-        "delta": settings.delta if model.family.name == "huber" else None,
+        "delta": model.delta,
+        "residual_deviation": _json(model.fit.spread),
         "reference": levels,
         "missing_values": dict(model.fit.missing_values),
         "rows_left_out": int(model.clients["missing"].sum()),
@@ -124,7 +126,9 @@ def specification_lines(model: Model) -> Iterator[str]:
     found = specification(model)
     roles = [f"{role} {found[role]}" for role in ("weights", "offset", "exposure") if found[role]]
     if found["delta"] is not None:
-        roles.append(f"delta {found['delta']:g}")
+        spread = found["residual_deviation"]
+        of = f" ({model.settings.delta:g} robust deviations of {spread:.4g})" if spread else ""
+        roles.append(f"delta {found['delta']:.4g}{of}")
     if roles:
         yield "   ".join(roles)
     if settings := found["penalty"]:
@@ -153,9 +157,8 @@ def about_classes(model: Model) -> list[str]:
     """What the coefficients of a classifier are about."""
     if model.modelled is not None:
         return [f"modelled: {model.modelled}"]
-    if model.family.has_reference:
-        return [f"reference: {model.plan.classes[0]}"]
-    return []
+    reference = model.family.reference(model.plan.classes)
+    return [] if reference is None else [f"reference: {reference}"]
 
 
 def absent(model: Model) -> Iterator[str]:

@@ -58,13 +58,15 @@ def coefficients(model: Model, interval: pd.DataFrame | None) -> Figure:
     and seldom of interest.
     """
     names, values = model.estimates.names, model.estimates.values
-    predictors = 1
-    if model.family.has_reference:
-        predictors = len(model.plan.classes) - 1
-    terms = len(names) // predictors
+    blocks = model.family.blocks(model.plan.classes)
+    own = sum(len(block.own) for block in blocks)
+    columns = (len(names) - own) // sum(block.of_columns for block in blocks)
+    sizes = [len(block.own) or columns for block in blocks]
+    predictors = np.repeat(np.arange(len(sizes)), sizes)
+    within = np.concatenate([np.arange(size) for size in sizes])
     shown = np.flatnonzero(np.isfinite(values))
-    if Formula(model.formula).intercept and (shown % terms > 0).any():
-        shown = shown[shown % terms > 0]
+    if Formula(model.formula).intercept and (within[shown] > 0).any():
+        shown = shown[within[shown] > 0]
     title = "coefficient and 95 % interval"
     if interval is None:
         title = "coefficient"
@@ -81,13 +83,12 @@ def coefficients(model: Model, interval: pd.DataFrame | None) -> Figure:
         _plain(axes, title)
         axes.axvline(0, color=GREY, linewidth=1)
         for y, i in enumerate(group):
-            predictor = i // terms
-            colour = (BLUE, RED, GREEN, PINK, ORANGE, BLACK)[predictor % 6]
+            colour = (BLUE, RED, GREEN, PINK, ORANGE, BLACK)[predictors[i] % 6]
             filled = colour if ends[i, 0] * ends[i, 1] > 0 else "white"
             axes.plot(robust[i], [y, y], color=colour, linewidth=0.7)
             axes.plot(ends[i], [y, y], color=colour, linewidth=2)
             axes.plot(values[i], y, "o", color=colour, markerfacecolor=filled)
-            if y and predictor != group[y - 1] // terms:
+            if y and predictors[i] != predictors[group[y - 1]]:
                 axes.axhline(y - 0.5, color=GREY, linewidth=0.5)
         _lines(axes, [label(names[i]) for i in group])
     return figure

@@ -18,7 +18,6 @@ from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import InputError
 from fedsplit.loop.trace import Trace
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.families.family import Family
 from fedsplit.regression.options import Settings
 from fedsplit.regression.result import facts, table
@@ -107,7 +106,7 @@ class Model:
 
     @property
     def family(self) -> Family:
-        return FAMILIES[self.settings.family]
+        return self.settings.chosen_family
 
     @property
     def formula(self) -> str:
@@ -158,7 +157,7 @@ class Model:
                 f"with {self.settings.biased} the estimate is biased, and a standard error would "
                 "mislead"
             )
-        if self.family.log_likelihood is not None:
+        if self.family.has_likelihood:
             return "with as many coefficients as rows no dispersion can be estimated"
         return f"{self.family.name} has no likelihood: use robust standard errors"
 
@@ -293,6 +292,13 @@ class Model:
         return self.fit.dispersion
 
     @property
+    def delta(self) -> float | None:
+        """Huber's δ in the unit of the target; None of another family."""
+        if not self.family.robust:
+            return None
+        return self.settings.delta * (self.fit.spread or 1.0)
+
+    @property
     def llf(self) -> float | None:
         """The log-likelihood, as R's ``logLik``; None where there is none."""
         return self.fit.llf
@@ -331,9 +337,7 @@ class Model:
     @property
     def _predictors(self) -> int:
         """How many linear predictors a row has."""
-        if self.family.has_reference:
-            return len(self.plan.classes) - 1
-        return 1
+        return len(self.family.blocks(self.plan.classes))
 
     @property
     def grouped(self) -> bool:
@@ -383,7 +387,7 @@ class Model:
     @property
     def f_test(self) -> FTest | None:
         """The test of all covariates together, of a gaussian model with any."""
-        if not self.family.overall_f or self.r_squared is None or self.null_deviance is None:
+        if not self.family.quadratic or self.r_squared is None or self.null_deviance is None:
             return None
         if self.df_model == 0 or self.df_resid <= 0 or self.deviance == 0:
             return None

@@ -145,6 +145,9 @@ class FitStatistics:
         were fitted to the same rows.
     missing_values : mapping of str to int
         How many values each column lacks, over all clients.
+    spread : float or None
+        The robust deviation of the residuals, in the unit of the target, that parameters of the
+        family such as Huber's δ are in units of; None of another family.
     """
 
     clients: pd.DataFrame
@@ -158,6 +161,7 @@ class FitStatistics:
     moments: PooledMoments | None = None
     fingerprint: str = ""
     missing_values: Mapping[str, int] = field(default_factory=dict)
+    spread: float | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,7 +30,6 @@ from fedsplit.regression.client.questions.sum_question import SumAnswer, SumQues
 from fedsplit.regression.client.questions.survey import Survey
 from fedsplit.regression.client.statistics.functions import OfArgument, RowsInside
 from fedsplit.regression.client.survey import RowCounts, SurveyAnswer
-from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.column_types import (
     check_declared,
@@ -179,6 +178,7 @@ def draft_of(formula: Formula, settings: Settings, excluded: Sequence[str]) -> P
     plan = Plan(
         formula=formula.text,
         family=settings.family,
+        parameters=settings.parameters,
         types=settings.declared,
         weights=settings.weights,
         offset=settings.offset,
@@ -370,7 +370,7 @@ def _naming(text: str, agreement: Dialogue[State]) -> Dialogue[State]:
 
 def _check_formula(plan: Plan) -> None:
     """Raise InputError if the family cannot have such a model, or a column has two uses."""
-    family, formula = FAMILIES[plan.family], plan.parsed
+    family, formula = plan.chosen_family, plan.parsed
     for text in plan.extra:
         # the trials of a share, as in died / n
         trials = family.binary and text == plan.weights and text in formula.target_columns
@@ -379,10 +379,7 @@ def _check_formula(plan: Plan) -> None:
                 f"column {text} is in the formula and is a weight, offset or exposure: "
                 "it cannot be both"
             )
-    if formula.has_offset and not family.takes_offset:
-        raise InputError(f"{plan.family} takes no offset")
-    if formula.grouped is not None and not family.binary:
-        raise InputError(f"{formula.target}: it is a target of logistic, not of {plan.family}")
+    family.check_plan(plan)
 
 
 def _check_all_declared(

@@ -107,8 +107,7 @@ def evaluation_of(pool: Pool, state: Mapping[str, State], coordinates: Coordinat
 def column_errors(coordinates: Coordinates, evaluation: Evaluation, H: Array) -> Array:
     """√Σ wφ''E², (d,), of the errors E in each column, in roundings; H is Σ wφ'' y yᵀ."""
     sizes = np.sqrt(np.diag(H))
-    blocks = len(coordinates.blocks)
-    r = len(H) // blocks
+    r = int(coordinates.columns.sum())
     kept = coordinates.columns
     whiten: Array = np.eye(r) if coordinates.whiten is None else coordinates.whiten[kept]
     unwhiten = np.linalg.inv(whiten)
@@ -118,13 +117,14 @@ def column_errors(coordinates: Coordinates, evaluation: Evaluation, H: Array) ->
     centre, scale, *_ = coordinates.scaling
     far = (evaluation.roundings * np.abs(centre / scale) + evaluation.shifts / scale)[kept]
     errors = []
-    for c in range(blocks):
+    for c in range(coordinates.predictors):
         block = H[c * r : (c + 1) * r, c * r : (c + 1) * r]
         scaled = np.sqrt(np.maximum(np.diag(unwhiten.T @ block @ unwhiten), 0.0))
         combined = np.zeros(r) if coordinates.precise else terms * (scaled @ np.abs(whiten))
         # no column that is centred is longer than that of ones by much, if there is one
         computed = evaluation.roundings[kept] * scaled + far * scaled.max()
         errors.append(combined + computed @ np.abs(whiten))
+    errors.append(np.zeros(coordinates.own))
     return np.asarray(np.maximum(np.concatenate(errors), 2.0 * sizes))
 
 
@@ -183,6 +183,7 @@ def conversion_error(coordinates: Coordinates, evaluation: Evaluation, x: Array)
     if coordinates.precise:
         terms = np.abs(coordinates.back)
     added = (len(x) + 5.0) * (terms @ np.abs(x)) + np.abs(coordinates.origin)
-    coef = np.abs(coordinates.coefficients(x)).reshape(len(coordinates.blocks), -1)
-    shared: Array = (coef @ evaluation.shared.T).ravel()
-    return ROUNDING * np.asarray(added + shared)
+    of_columns = coordinates.predictors * len(coordinates.columns)
+    coef = np.abs(coordinates.coefficients(x))[:of_columns].reshape(coordinates.predictors, -1)
+    added[:of_columns] += (coef @ evaluation.shared.T).ravel()
+    return ROUNDING * np.asarray(added)

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.dialogue import Dialogue
 from fedsplit.regression.client.design import Scaling
 from fedsplit.regression.client.precise import combine
-from fedsplit.regression.families import FAMILIES
+from fedsplit.regression.families.blocks import Block
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.federation import CodedRows
 from fedsplit.regression.server.orthogonal import check_independent, orthogonalise
@@ -22,13 +23,12 @@ from fedsplit.regression.server.pool import Pool
 class Coordinates:
     """How x of the rounds, (d,), is related to the q coefficients.
 
-    Coefficients come in blocks, one for each linear predictor, and a block has one for each of the
-    p columns.
+    Coefficients come in named blocks. Those of the linear predictors have one coefficient for each
+    of the p columns; after them come those that belong to no column, such as thresholds.
 
     Attributes
     ----------
-    blocks : tuple of str
-        The blocks by name: the classes but the first, or one without a name.
+    blocks : tuple of Block
     scaling : Scaling
         Of the columns and the target.
     symmetric : bool
@@ -49,7 +49,7 @@ class Coordinates:
         What is added to them for that.
     """
 
-    blocks: tuple[str, ...]
+    blocks: tuple[Block, ...]
     scaling: Scaling
     symmetric: bool
     whiten: Array | None
@@ -63,12 +63,22 @@ class Coordinates:
     @property
     def columns(self) -> Mask:
         """Which of the p columns are not aliased."""
-        return self.kept[: len(self.kept) // len(self.blocks)]
+        return self.kept[: len(self.scaling.scale)]
 
-    def in_blocks(self, values: Array) -> Array:
-        """One value for each column, (p,), as one for each coefficient that is fitted, (d,)."""
-        repeated: Array = np.tile(values, len(self.blocks))
-        return repeated[self.kept]
+    @property
+    def predictors(self) -> int:
+        """How many blocks have a coefficient for each column."""
+        return sum(block.of_columns for block in self.blocks)
+
+    @property
+    def own(self) -> int:
+        """How many coefficients belong to no column."""
+        return sum(len(block.own) for block in self.blocks)
+
+    def for_each(self, values: Array, own: float) -> Array:
+        """One value for each coefficient, (q,): that of its column, or ``own`` if it has none."""
+        each: Array = np.concatenate([np.tile(values, self.predictors), np.full(self.own, own)])
+        return each
 
     def coefficients(self, x: Array) -> Array:
         """The coefficients in the units of the files, (..., q), at x, (..., d); aliased ones 0."""
@@ -85,16 +95,18 @@ class Coordinates:
 
 
 def find_coordinates(
-    rows: CodedRows, pool: Pool, settings: Settings, blocks: Sequence[str]
+    rows: CodedRows, pool: Pool, settings: Settings, blocks: Sequence[Block]
 ) -> Dialogue[Coordinates]:
     """Make columns orthonormal over all clients, unless a penalty acts on them as they are.
 
     Clients are asked for moments once more, if those of the pool are poor.
     """
-    family = FAMILIES[settings.family]
+    family = settings.chosen_family
     p = len(pool.names)
     scaling = pool.scaling(family.has_units)
-    symmetric = family.has_reference and settings.symmetric
+    predictors = sum(block.of_columns for block in blocks)
+    own = sum(len(block.own) for block in blocks)
+    symmetric = predictors > 1 and settings.symmetric
     whiten: Array | None = None
     precise = False
     kept: Mask = np.ones(p, dtype=bool)
@@ -111,9 +123,14 @@ def find_coordinates(
         if not settings.nonnegative or found.aliased:
             whiten = columns
     # the predictors of a row are combinations of the blocks of x
-    mix = family.mix(len(blocks) + 1, symmetric) if family.has_reference else np.eye(1)
-    basis: Array = np.kron(mix, columns)
-    unscaling: Array = np.kron(np.eye(len(blocks)), _unscaled(scaling, pool.intercept))
+    mix = family.mix(predictors + 1, symmetric)
+    basis: Array = block_diag(np.kron(mix, columns), np.eye(own))
+    one = _unscaled(scaling, pool.intercept)
+    unscaling: Array = block_diag(np.kron(np.eye(predictors), one), np.eye(own))
+    follows = [np.full(len(block.own), block.follows) for block in blocks]
+    unscaling[p * predictors :, :p] = np.outer(
+        np.concatenate(follows), scaling.unit * scaling.centre / scaling.scale
+    )
     back: Array = unscaling @ basis
     origin: Array = np.zeros(len(back))
     if pool.intercept is not None:
@@ -122,14 +139,14 @@ def find_coordinates(
             # large terms nearly cancel in the intercept too
             row = np.eye(1, p, pool.intercept)
             means = combine(row, scaling.centre, scaling.scale, columns)
-            back[pool.intercept :: p] = np.kron(mix, scaling.unit * means)
+            back[pool.intercept : p * predictors : p] = np.kron(mix, scaling.unit * means)
     return Coordinates(
         tuple(blocks),
         scaling,
         symmetric,
         whiten,
         precise,
-        np.tile(kept, len(blocks)),
+        np.concatenate([np.tile(kept, predictors), np.ones(own, dtype=bool)]),
         basis,
         unscaling,
         back,

@@ -37,6 +37,21 @@ from fedsplit.regression.server.inference import (
 )
 from fedsplit.regression.server.minimise import PROOF, Minimum, Proof, minimise, proof_of
 from fedsplit.regression.server.problem import FitProblem, inverse, set_up
+from fedsplit.regression.server.robust_scale import in_units_of, with_spread
+
+ROUGH = 0.01
+"""The tolerance, in standard errors, of a fit whose residuals are only counted."""
+
+SHRINKING = 0.8
+"""Residuals whose deviation is more than this share of that before have stopped to shrink."""
+
+LEAST_SPREAD = 1e-9
+"""Deviations of the target: residuals that are smaller are rounding."""
+
+MOST_FITS = 20
+
+ROWS_PER_COEFFICIENT = 2
+"""With fewer, the residuals of a fit say little: those of the intercept alone are taken."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +109,38 @@ def glm(
         *(agreement.rows, agreement.moments, settings, agreement.intercept),
         labels=list(agreement.plan.classes),
     )
+    problem = yield from in_robust_units(problem)
     return (yield from fit_problem(problem, agreement.missing, reached))
+
+
+def in_robust_units(problem: FitProblem) -> Dialogue[FitProblem]:
+    """The problem with the deviation of its residuals agreed on, where its family needs one.
+
+    They are those of a fit without a penalty, first of least squares, then with δ in units of the
+    residuals before, until these shrink no more: gross errors take a few fits to lose their weight.
+    """
+    if not problem.family.robust:
+        return problem
+    plain = problem.with_penalties(0.0, 0.0, ROUGH)
+    before = problem.pool.deviation
+    x = plain.least_squares
+    # with as many coefficients as rows there are hardly any residuals
+    if x is None or problem.pool.n < ROWS_PER_COEFFICIENT * problem.d:
+        plain = yield from with_spread(plain, plain.intercept_alone, before)
+        return in_units_of(problem, plain.frame.spread)
+    plain = yield from with_spread(plain, x, before)
+    least = LEAST_SPREAD * before
+    for _ in range(MOST_FITS):
+        before = plain.frame.spread
+        found = yield from estimate(plain, None, x, Measures(plain))
+        x = found.x
+        after = yield from with_spread(plain, x, before)
+        if after.frame.spread < least:
+            break
+        plain = after
+        if after.frame.spread > SHRINKING * before:
+            break
+    return in_units_of(problem, plain.frame.spread)
 
 
 def fit_problem(
@@ -183,7 +229,7 @@ class Measures:
         None where the dispersion, and with it the log-likelihood, is known after the proof alone.
         """
         problem = self._problem
-        if problem.family.dispersed or problem.family.log_likelihood is None:
+        if problem.family.dispersed or not problem.family.has_likelihood:
             return None
         point = self._point(before._replace(x=x))
         round_at_x = CostAlong(x, np.eye(problem.d), curved=True)
@@ -279,7 +325,7 @@ def report(point: Point, found: Minimum, inference: Inference) -> FitReport:
         weak = listed(found.undetermined, 4)
         remedy = "add a ridge, or leave it out"
         if family.name == "huber":  # whose curvature is that of rows with residuals below it
-            remedy = "choose a larger delta, in units of the target, add a ridge, or leave it out"
+            remedy = "choose a larger delta, add a ridge, or leave it out"
         warnings.append(f"the data hardly determine the coefficient of {weak}: {remedy}")
     if found.converged and point.arithmetic > MOST_ROUNDING:
         moved = "any number of" if bounds.arithmetic is None else f"{bounds.arithmetic:.1g}"
@@ -314,7 +360,7 @@ def _with_limit(made: FitReport, point: Point) -> FitReport:
     )
     x = made.found.x
     recessions: tuple[Recession, ...] = ()
-    if not problem.family.has_reference:
+    if len(problem.coordinates.blocks) == 1:
         # a prediction is a limit: how far out this one was computed must not show in it
         x = x - limit.kernel @ (limit.kernel.T @ x)
         recessions = tuple(_recession(problem, way) for way in limit.ways)

@@ -189,7 +189,7 @@ class Point:
         if not family.dispersed:
             return 1.0
         freedom = max(1, self.n - self.problem.d)
-        if family.pearson is None:
+        if not family.has_pearson:
             return self.deviance / freedom
         squares = self.sum_of("pearson", "total")
         return 0.0 if squares is None else float(squares[0, 0]) / freedom
@@ -203,9 +203,9 @@ class Point:
     def expected(self) -> Array:
         """The inverse of the expected information in the coordinates of the rounds, (d, d)."""
         problem = self.problem
-        if problem.family.canonical:
+        if problem.family.information == "hessian":
             return self.observed
-        if problem.family.expects_other:
+        if problem.family.information == "rows":
             return inverse(np.asarray(self.sum_of("expected", "information")))
         if problem.settings.biased is None:
             return inverse(problem.pool.weight * np.eye(problem.d))
@@ -273,7 +273,7 @@ def statistics_of(point: Point, last: bool) -> dict[str, Statistic]:
     family, plan = problem.family, problem.rows.plan
     x = problem.basis @ proof.x
     asked: dict[str, Statistic] = {}
-    if family.log_likelihood is not None:
+    if family.has_likelihood:
         phi = 1.0
         if family.dispersed:
             deviance = problem.unit * point.deviance
@@ -281,11 +281,11 @@ def statistics_of(point: Point, last: bool) -> dict[str, Statistic]:
         asked["likelihood"] = LogLikelihood(x, phi)
         asked["null"] = CostAlong(problem.intercept_alone, problem.intercepts)
     # X² of single trials of two classes is about their number, whatever the model
-    if family.pearson is not None or plan.parsed.grouped is not None or plan.shares:
+    if family.has_pearson or plan.parsed.grouped is not None or plan.shares:
         asked["pearson"] = PearsonSquares(x)
     if last and family.binary:
         asked["calibration"] = CalibrationCounts(x)
-    if family.expects_other:
+    if family.information == "rows":
         asked["expected"] = ExpectedInformation(x, problem.d)
     if problem.settings.biased is None and problem.rows.clusters >= LEAST_CLUSTERS:
         asked["scores"] = ScoreProducts(proof.x)
@@ -304,7 +304,7 @@ def ask_fit(point: Point, last: bool) -> Dialogue[Point]:
     """
     family = point.problem.family
     asked = statistics_of(point, last)
-    needed = (family.dispersed and family.pearson is not None) or family.expects_other
+    needed = family.dispersion == "pearson" or family.information == "rows"
     if not needed and not (last and ("null" in asked or "scores" in asked)):
         return point
     answers: list[SumAnswer] = yield SumQuestion(asked)
@@ -318,7 +318,7 @@ def null_deviance(point: Point) -> Dialogue[float | None]:
     it from the moments, nobody is asked again.
     """
     problem = point.problem
-    if problem.family.log_likelihood is None:
+    if not problem.family.has_likelihood:
         return None
     x, directions = problem.intercept_alone, problem.intercepts
     costs = [each["null"] for each in point.fits if "null" in each]
@@ -376,10 +376,10 @@ def infer(
         robust = _clustered(point, back)
         # as many coefficients as rows leave nothing to estimate φ from
         known = not family.dispersed or point.n > problem.d
-        if known and family.log_likelihood is not None:
+        if known and family.has_likelihood:
             covariance = phi * expected
     log_likelihood = calibration = pearson = None
-    if family.log_likelihood is not None:
+    if family.has_likelihood:
         total = point.sum_of("likelihood", "total")
         log_likelihood = 0.0 if total is None else float(total[0, 0])
         bins = point.sum_of("calibration", "bins")

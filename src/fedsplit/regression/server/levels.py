@@ -16,7 +16,6 @@ from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.survey import RowCounts
-from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import Settings
 
 
@@ -33,10 +32,8 @@ def with_levels(
     counts : mapping of str to RowCounts
         Of the clients that take part; empty if levels are declared and nothing may be counted.
     """
-    family = FAMILIES[plan.family]
+    family = plan.chosen_family
     formula = plan.parsed
-    if family.has_reference and formula.target_column is None:
-        raise InputError(f"{family.name} needs a column as its target, not {formula.target}")
     levels: dict[str, Sequence[Level]] = {}
     findings: list[Finding] = []
     for column in plan.types:
@@ -51,10 +48,6 @@ def with_levels(
     classes: Sequence[Level] = ()
     target = formula.target_column
     if target in levels:
-        if not family.classifies:
-            raise InputError(
-                f"column {target} holds text: for {family.name} the target must be {family.target}"
-            )
         classes = levels.pop(target)
         named = plan.types[target] == "text" or target in settings.references
         family.check_classes(target, classes, named)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -12,14 +13,13 @@ import numpy as np
 from fedsplit.arrays import Array
 from fedsplit.data.formula.formula import Formula
 from fedsplit.dialogue import Dialogue
-from fedsplit.errors import InputError, listed
+from fedsplit.errors import InputError, ShortClip, listed
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.privacy.columns import DeclaredColumns
 from fedsplit.regression.client.privacy.privacy import Privacy
 from fedsplit.regression.client.privacy.scores import Bounds, bounds_of
 from fedsplit.regression.client.privacy.sums import Noise
 from fedsplit.regression.client.questions.noisy import NoisedSum, NoisySums
-from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import draft_of, with_declarations
 from fedsplit.regression.server.federation import AboutRows, CodedRows
@@ -111,10 +111,9 @@ class PrivateSearch:
         assert settings.dp is not None
         self._rows = CodedRows(tuple(members.names), plan, strict=False)
         self._plan = plan
-        self._family = FAMILIES[settings.family]
+        self._family = settings.chosen_family
         self.privacy: Privacy = settings.dp
-        self._delta = settings.delta
-        self.bounds: Bounds = bounds_of(settings.family, self.privacy, settings.delta)
+        self.bounds: Bounds = bounds_of(self._family, self.privacy)
         self.columns = declared_columns(plan, self.privacy)
         self.summed = members.summed
         self.clients = self.summed or members.names
@@ -146,7 +145,7 @@ class PrivateSearch:
         return self._estimate(x, shorter, H, answer, determined=not repaired)
 
     def _ask(self, number: int, x: Array) -> Dialogue[NoisyAnswer]:
-        asked = partial(NoisySums, privacy=self.privacy, delta=self._delta, number=number, x=x)
+        asked = partial(NoisySums, privacy=self.privacy, number=number, x=x)
         parts: list[NoisedSum] = yield AboutRows(self._rows, asked)
         total = np.sum([each.high + each.low for each in parts], axis=0)
         a, h, c = np.sqrt(self.privacy.shares(number, self._family.dispersed))
@@ -259,7 +258,9 @@ def search_privately(
 ) -> PrivateSearch:
     """A fit with noise: no client has been asked anything yet."""
     plan = declared_plan(formula, settings, excluded)
-    return PrivateSearch(members, plan, settings)
+    search = PrivateSearch(members, plan, settings)
+    say_clip(plan, search.privacy)
+    return search
 
 
 def declared_plan(formula: Formula, settings: Settings, excluded: Sequence[str]) -> Plan:
@@ -272,15 +273,50 @@ def declared_plan(formula: Formula, settings: Settings, excluded: Sequence[str])
     """
     plan = with_declarations(draft_of(formula, settings, excluded), settings)
     formula = Formula(plan.formula)
-    if formula.pooled:
-        called = listed(call.text for call in formula.pooled)
-        raise InputError(f"dp: {called} depends on all rows: write the numbers that it stands for")
+    called = [call.text for call in formula.pooled if call.function.agreement() is not None]
+    if called:
+        raise InputError(
+            f"dp: {listed(called)} depends on all rows: write the numbers that it stands for, as "
+            "in bs(x, knots=c(3, 6), Boundary.knots=c(0, 9))"
+        )
     if formula.grouped is not None:
         raise InputError("dp: a row of cbind() stands for many trials: use one row per trial")
     plan, _ = with_levels(plan, settings, {})
     if plan.shares and settings.weights is not None:
         raise InputError("dp: a share of trials stands for many: use one row per trial")
     return plan
+
+
+def say_clip(plan: Plan, privacy: Privacy) -> None:
+    """Warn of a clip below the length of rows that the declared ranges allow."""
+    longest = longest_row(plan, privacy)
+    if longest is not None and privacy.clip < (1.0 - 1e-9) * longest:
+        warnings.warn(
+            f"dp: rows within the declared ranges can be {longest:.4g} long, and the clip is "
+            f"{privacy.clip:g}: longer ones are scaled down, which biases the coefficients",
+            ShortClip,
+            stacklevel=2,
+        )
+
+
+def longest_row(plan: Plan, privacy: Privacy) -> float | None:
+    """The most that a row of the design is long in its declared units; None if nothing says."""
+    columns = plan.parsed.compile(plan.schema)
+    ranges = privacy.ranges or {}
+    at = int(columns.intercept)
+    squares = float(columns.intercept)
+    for blocks in columns.terms:
+        width = math.prod(len(block.endings) for block in blocks)
+        names = columns.names[at : at + width]
+        at += width
+        tables = [block.table for block in blocks if block.table is not None]
+        if all(name in ranges for name in names):
+            squares += width
+        elif len(tables) == len(blocks):  # a row has one level of each category
+            squares += math.prod(float(np.square(each[:-1]).sum(axis=1).max()) for each in tables)
+        else:
+            return None
+    return math.sqrt(squares)
 
 
 def declared_columns(plan: Plan, privacy: Privacy) -> DeclaredColumns:

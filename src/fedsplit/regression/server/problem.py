@@ -14,7 +14,6 @@ from fedsplit.methods.default import affordable
 from fedsplit.penalties.coordinatewise import NonNegativeElasticNet
 from fedsplit.regression.client.coding import Frame
 from fedsplit.regression.client.design import Moments, Scaling
-from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.families.family import Family
 from fedsplit.regression.options import AUTO, Settings
 from fedsplit.regression.server.coordinates import Coordinates, find_coordinates
@@ -75,7 +74,7 @@ class FitProblem:
 
     @property
     def family(self) -> Family:
-        return FAMILIES[self.settings.family]
+        return self.settings.chosen_family
 
     @property
     def m(self) -> int:
@@ -116,8 +115,7 @@ class FitProblem:
     @property
     def bounded(self) -> bool:
         """Whether there is a minimiser without a penalty of the server, whatever the data."""
-        unbounded = self.family.classifies or self.family.margin is not None
-        return self.settings.ridge > 0 or not unbounded
+        return self.settings.ridge > 0 or self.family.bounded
 
     @property
     def reports_separation(self) -> bool:
@@ -140,7 +138,7 @@ class FitProblem:
         factor = (self.scaling.unit / scale) ** power / self.unit
         if self.pool.intercept is not None:
             factor[self.pool.intercept] = 0.0
-        return self.coordinates.in_blocks(factor)
+        return self.coordinates.for_each(factor, 0.0)[self.kept]
 
     def penalty(self, l1: float, l2: float = 0.0) -> NonNegativeElasticNet | None:
         """The penalty of the server, with these weights and the constraints of the settings."""
@@ -159,7 +157,9 @@ class FitProblem:
                 f"nonnegative: there is no coefficient {listed(sorted(unknown))}; "
                 f"there are {listed(self.names, 12)}"
             )
-        columns = self.pool.names * len(self.coordinates.blocks)
+        columns = [
+            name for block in self.coordinates.blocks for name in (block.own or self.pool.names)
+        ]
         pairs = zip(self.names, columns, strict=True)
         constrained = np.array([name in chosen or column in chosen for name, column in pairs])
         return constrained[self.kept]
@@ -187,29 +187,38 @@ class FitProblem:
         """
         if set(reached) == set(self.names):
             return self.coordinates.point(np.array([reached[name] for name in self.names]))
-        if self.family.quadratic and self.settings.method == INFORMATION:
-            H = self.basis.T @ self.pool.products(self.scaling) @ self.basis
-            products = self.basis.T @ self.pool.target_products(self.scaling)
-            x: Array = inverse(H + np.diag(self.frame.ridge)) @ products
-            if np.isfinite(x).all():
-                return x
-        return self.intercept_alone
+        x = None
+        if self.family.has_units and self.settings.method == INFORMATION:
+            x = self.least_squares
+        return self.intercept_alone if x is None else x
+
+    @property
+    def least_squares(self) -> Array | None:
+        """The fit of least squares by the moments, (d,), but for rounding; None if there is none.
+
+        Only of a family with units, whose clients tell the products with the target.
+        """
+        H = self.basis.T @ self.pool.products(self.scaling) @ self.basis
+        products = self.basis.T @ self.pool.target_products(self.scaling)
+        x: Array = inverse(H + np.diag(self.frame.ridge)) @ products
+        return x if np.isfinite(x).all() else None
 
     @property
     def intercept_alone(self) -> Array:
         """The model without covariates, (d,); 0 without an intercept."""
         pool = self.pool
-        x = np.zeros((len(self.coordinates.blocks), len(pool.names)))
+        x = np.zeros((self.coordinates.predictors, len(pool.names)))
         if pool.intercept is not None:
             eta = self.family.null_predictor(pool.target, pool.classes, pool.log_exposure)
             x[:, pool.intercept] = (eta - self.scaling.origin) / self.scaling.unit
-        return self.coordinates.point_of_scaled(x.ravel())
+        own = self.family.null_own(pool.classes)
+        return self.coordinates.point_of_scaled(np.concatenate([x.ravel(), own]))
 
     @property
     def intercepts(self) -> Array:
         """The directions in which the predictors of all rows grow alike, (d, k)."""
         column = np.arange(len(self.pool.names)) == self.pool.intercept
-        each = np.kron(np.eye(len(self.coordinates.blocks)), column[:, None].astype(np.float64))
+        each = np.diag(self.coordinates.for_each(column.astype(np.float64), 1.0))
         return self.coordinates.point_of_scaled(each[:, each.any(axis=0)])
 
 
@@ -233,15 +242,13 @@ def set_up(
     labels : sequence of str
         The classes of a target column that is a class.
     """
-    family = FAMILIES[settings.family]
+    family = settings.chosen_family
     pool = Pool(moments, intercept)
-    _check_target(family, pool)
-    blocks = list(labels[1:]) if family.has_reference else [""]
-    names = family.coefficient_names(pool.names, labels)
-    found = yield from find_coordinates(rows, pool, settings, blocks)
-    delta = settings.delta / found.scaling.unit
+    family.check_pool(pool)
+    found = yield from find_coordinates(rows, pool, settings, family.blocks(labels))
+    names = [name for block in found.blocks for name in block.names(pool.names)]
     d = int(found.kept.sum())
-    frame = Frame(found.scaling, found.whiten, delta, found.symmetric, np.zeros(d), found.precise)
+    frame = Frame(found.scaling, found.whiten, 1.0, found.symmetric, np.zeros(d), found.precise)
     if settings.method == AUTO and not settings.firth:
         chosen = INFORMATION
         if not (rows.matrices and affordable(len(rows.names), d)):
@@ -259,16 +266,3 @@ def _no_matrices(rows: CodedRows, d: int) -> str:
     if not rows.matrices:
         why = "the rules of a client allow no matrix in every round"
     return f"secure sums need the method information, and {why}: fit fewer columns, or openly"
-
-
-def _check_target(family: Family, pool: Pool) -> None:
-    """Raise InputError if the target leaves nothing to fit."""
-    what = ""
-    if (family.has_units or family.dispersed) and not pool.target_varies:
-        what = f"the target is {pool.target:g} in every row of every client"
-    elif family.link.multiplicative and pool.target == 0:
-        what = "every count of every client is zero"
-    elif family.classifies and (pool.classes == 0).any():
-        what = "every row of every client is of the same class"
-    if what:
-        raise InputError(f"{what}: there is nothing to fit")

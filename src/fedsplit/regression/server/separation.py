@@ -77,7 +77,7 @@ class Limit(NamedTuple):
 
     def not_estimable(self, problem: FitProblem) -> Mapping[str, str]:
         """The coefficients that have no estimate, with "+inf" or "-inf"."""
-        sizes = np.tile(problem.pool.sizes, len(problem.coordinates.blocks))
+        sizes = problem.coordinates.for_each(problem.pool.sizes, 1.0)
         # in units in which columns have about the same size
         parts = np.abs(problem.back @ self.kernel) * sizes[:, None]
         reach = (parts / parts.max(axis=0)).max(axis=1)

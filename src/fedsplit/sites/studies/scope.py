@@ -42,6 +42,8 @@ def check_coding(study: Study, coding: Coding) -> None:
     plan = coding.plan
     _same("formula", plan.formula in study.formulas)
     _same("family", plan.family == study.family)
+    for name, value in plan.parameters.items():
+        _same(name, value == study.options[name])
     for use, column in study.extra.items():
         _same(use, getattr(plan, use) == column)
     _check_types(study, plan)
@@ -55,7 +57,6 @@ def check_noise(study: Study, question: NoisySums) -> None:
     if privacy is None:
         raise RequestError("the approved study has no noise")
     _same("privacy", question.privacy == privacy)
-    _same("delta", question.delta == study.options["delta"])
     shares = 1
     if study.secure:
         shares = max(1, len(study.members) - privacy.colluding)
@@ -106,8 +107,8 @@ def _as_levels(question: Question) -> set[str]:
 
 def check_frame(study: Study, frame: Frame) -> None:
     """Raise RequestError for coordinates of another model than a study's."""
-    delta = float(study.options["delta"]) / frame.scaling.unit  # type: ignore[arg-type]  # a number
-    _same("delta", frame.delta == delta)
+    robust = FAMILIES[study.family].robust
+    _same("deviation of the residuals", robust or frame.spread == 1.0)
     _same("ridge", bool(study.options["ridge"]) or not frame.ridge.any())
 
 

@@ -14,7 +14,6 @@ from fedsplit.data.sources.client_data import Source
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.privacy.columns import DeclaredColumns
 from fedsplit.regression.client.privacy.privacy import Privacy
-from fedsplit.regression.families import FAMILIES
 
 
 class BoundedRows(NamedTuple):
@@ -51,6 +50,8 @@ def bounded_rows(source: Source, plan: Plan, privacy: Privacy, where: str) -> Bo
     for column, known in levels.items():
         frame = frame[frame[column].isin(list(known))]
     design = formula.compile(plan.schema)
+    with np.errstate(all="ignore"):
+        frame = frame[plan.has_values(frame)]  # a row outside the breaks of cut() has none
     with np.errstate(all="ignore"):
         A, o = formula.evaluate(design, frame)
         if plan.offset is not None:
@@ -89,5 +90,5 @@ def _weights(plan: Plan, frame: pd.DataFrame) -> Array:
 
 def _valid(plan: Plan, b: Array) -> Mask:
     finite = np.isfinite(b)
-    valid: Mask = finite & ~FAMILIES[plan.family].invalid(np.where(finite, b, 1.0))
+    valid: Mask = finite & ~plan.chosen_family.invalid(np.where(finite, b, 1.0))
     return valid

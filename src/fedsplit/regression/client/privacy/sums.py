@@ -26,7 +26,7 @@ from fedsplit.regression.client.privacy.bounded_rows import BoundedRows
 from fedsplit.regression.client.privacy.discrete_gaussian import discrete_gaussian
 from fedsplit.regression.client.privacy.privacy import Privacy
 from fedsplit.regression.client.privacy.scores import Bounds, cut_off
-from fedsplit.regression.families import FAMILIES
+from fedsplit.regression.families.family import Family
 
 GRID_BITS = 40
 """The noise has a scale of 2^GRID_BITS steps of the grid at least."""
@@ -93,9 +93,7 @@ class RowVectors:
 
     Attributes
     ----------
-    family : str
-    delta : float
-        Of Huber's loss.
+    family : Family
     privacy : Privacy
     bounds : Bounds
     number : int
@@ -103,8 +101,7 @@ class RowVectors:
     x : (p,) array
     """
 
-    family: str
-    delta: float
+    family: Family
     privacy: Privacy
     bounds: Bounds
     number: int
@@ -112,12 +109,12 @@ class RowVectors:
 
     def of(self, rows: BoundedRows) -> Array:
         """u_i of some rows, (n, length), each a function of its row alone."""
-        shares = self.privacy.shares(self.number, FAMILIES[self.family].dispersed)
+        shares = self.privacy.shares(self.number, self.family.dispersed)
         a, h, c = np.sqrt(shares)
         A = rows.A / self.privacy.clip
         eta = self._predictor(rows)
         C, W = self.bounds
-        score, weight, square = cut_off(self.family, self.delta, self.bounds, eta, rows.b, rows.w)
+        score, weight, square = cut_off(self.family, self.bounds, eta, rows.b, rows.w)
         s = score / C
         w = weight / W
         first, second = np.triu_indices(A.shape[1])

@@ -49,8 +49,6 @@ class NoisySums(FitQuestion):
     coding : Coding
         Whose plan has nothing in it but what the study declares.
     privacy : Privacy
-    delta : float
-        Of Huber's loss.
     number : int
         Of the question, from 1 to ``privacy.rounds``.
     x : (p,) array
@@ -61,7 +59,6 @@ class NoisySums(FitQuestion):
 
     coding: Coding
     privacy: Privacy
-    delta: float
     number: int
     x: Array
     shares: int = 1
@@ -90,9 +87,9 @@ class NoisySums(FitQuestion):
             raise RequestError(f"question {self.number} of {self.privacy.rounds}")
         if self.x.shape != (len(self.coding.plan.names),) or not np.isfinite(self.x).all():
             raise RequestError("the server sent a point of another size, or not finite")
-        family = self.coding.plan.family
-        bounds = bounds_of(family, self.privacy, self.delta)
-        vectors = RowVectors(family, self.delta, self.privacy, bounds, self.number, self.x)
+        family = self.coding.plan.chosen_family
+        bounds = bounds_of(family, self.privacy)
+        vectors = RowVectors(family, self.privacy, bounds, self.number, self.x)
         noise = Noise.of(self.privacy, self.shares)
         found = []
         rows = cohort.bounded(self.coding, self.privacy)

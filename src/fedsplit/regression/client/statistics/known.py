@@ -11,6 +11,7 @@ from fedsplit.regression.client.statistics.fit import (
 )
 from fedsplit.regression.client.statistics.functions import OfArgument, RowsInside
 from fedsplit.regression.client.statistics.moments import CombinedProducts, DesignMoments
+from fedsplit.regression.client.statistics.residuals import ResidualSizes
 from fedsplit.regression.client.statistics.separation import RowsAlong
 from fedsplit.statistic import STATISTICS
 
@@ -25,6 +26,7 @@ STATISTICS.update(
         LogLikelihood,
         OfArgument,
         PearsonSquares,
+        ResidualSizes,
         RowsAlong,
         RowsInside,
         ScoreProducts,

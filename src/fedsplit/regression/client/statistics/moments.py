@@ -14,7 +14,6 @@ from fedsplit.regression.client.design import Moments, Scaling
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.rows import FitRows
 from fedsplit.regression.client.validation import check_scaling, check_whitening
-from fedsplit.regression.families import FAMILIES
 from fedsplit.statistic import (
     AboutMeans,
     Computed,
@@ -35,7 +34,7 @@ from fedsplit.statistic import (
 class DesignMoments(Statistic):
     """Rows, weights, means, and products about the means of the columns and the target.
 
-    ``moments`` has the p columns and the target, and, where the loss is quadratic, the target less
+    ``moments`` has the p columns and the target, and, where the target has units, the target less
     its offset, whose products with the columns determine the fit. ``exposed`` is log Σ w e^offset,
     ``classes`` counts rows of each, ``floor`` is how far the best loss of a model that knows every
     row is above the floor of the loss. ``withholds`` counts clients that tell no matrices in the
@@ -43,7 +42,7 @@ class DesignMoments(Statistic):
     """
 
     def shapes(self, plan: Plan) -> Mapping[str, Shape]:
-        classes = FAMILIES[plan.family].count_classes(plan.classes)
+        classes = plan.chosen_family.count_classes(plan.classes)
         shapes: dict[str, Shape] = {
             "n": Sums(nonnegative=True),
             "moments": _shape(plan),
@@ -57,8 +56,8 @@ class DesignMoments(Statistic):
         design = rows.design
         A, b, w, o = design.A, design.b, design.w, design.o
         one = np.ones((len(b), 1))
-        pairs = _pairs(A.shape[1], design.family.quadratic)
-        columns = [A, b, b - o] if design.family.quadratic else [A, b]
+        pairs = _pairs(A.shape[1], design.family.has_units)
+        columns = [A, b, b - o] if design.family.has_units else [A, b]
         # counts and settings of the client are no sums that a row could hide in
         n = Computed(np.array([[float(design.rows)]]), [RowSum(one, one)])
         exposed = np.array([[logsumexp(o, b=w) if o.any() else np.log(w.sum())]])
@@ -90,7 +89,7 @@ def moments_of(values: Values, plan: Plan) -> Moments:
     """The moments of the rows of one client, or of all together."""
     p = plan.width
     weight, means, products = _shape(plan).split(values["moments"])
-    quadratic = len(means) > p + 1
+    has_net = len(means) > p + 1
     i, j = np.tril_indices(p)
     scatter = np.zeros((p, p))
     scatter[i, j] = scatter[j, i] = products[: len(i)]
@@ -105,19 +104,19 @@ def moments_of(values: Values, plan: Plan) -> Moments:
         log_exposed=float(values["exposed"][0, 0]),
         classes=tuple(round(each) for each in values.get("classes", np.zeros((1, 0)))[0].tolist()),
         floor=float(values["floor"][0, 0]),
-        net_mean=float(means[p + 1]) if quadratic else 0.0,
+        net_mean=float(means[p + 1]) if has_net else 0.0,
         cross=products[len(i) + 2 :],
     )
 
 
 def _shape(plan: Plan) -> AboutMeans:
-    quadratic = FAMILIES[plan.family].quadratic
-    return AboutMeans(plan.width + 1 + quadratic, _pairs(plan.width, quadratic))
+    net = plan.chosen_family.has_units
+    return AboutMeans(plan.width + 1 + net, _pairs(plan.width, net))
 
 
-def _pairs(p: int, quadratic: bool) -> Pairs:
+def _pairs(p: int, net: bool) -> Pairs:
     """Those of p columns, the square of the target, and those with the target less its offset."""
-    crossed = [(p + 1, p + 1), *((k, p + 1) for k in range(p))] if quadratic else []
+    crossed = [(p + 1, p + 1), *((k, p + 1) for k in range(p))] if net else []
     return [*triangle(p), (p, p), *crossed]
 
 
