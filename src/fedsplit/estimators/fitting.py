@@ -73,7 +73,7 @@ class Scaled(NamedTuple):
     unit: float
 
 
-class Fitted(NamedTuple):
+class FittedRows(NamedTuple):
     """The coefficients and how they were computed.
 
     Attributes
@@ -129,7 +129,7 @@ def fit_rows(
     settings: Settings,
     classes: int,
     penalty: Callable[[Array, Array], Penalty | None],
-) -> Fitted:
+) -> FittedRows:
     """Fit over clients.
 
     Parameters
@@ -152,7 +152,7 @@ def fit_rows(
     if not to.unit or not (to.varies.any() or constant) or _one_amount(rows, family):
         mean = family.link.eta(rows.y[:1]) if constant else np.zeros(1)
         certificate = FitCertificate(0.0, 0.0, "no column can explain the target")
-        return Fitted(mean, coef, certificate, 0, True)
+        return FittedRows(mean, coef, certificate, 0, True)
     scale = to.scale[to.varies]
     first = np.concatenate([np.zeros(constant), 1.0 / (scale * to.unit)])
     second = np.concatenate([np.zeros(constant), 1.0 / np.square(scale)])
@@ -185,7 +185,7 @@ def fit_rows(
         errors = reached.radius / math.sqrt(phi)
     converged = found.converged or (errors is not None and errors <= tol)
     certificate = FitCertificate(reached.gap, errors, reached.reason)
-    return Fitted(intercepts, coef, certificate, found.rounds, converged)
+    return FittedRows(intercepts, coef, certificate, found.rounds, converged)
 
 
 def _one_amount(rows: Rows, family: Family) -> bool:
