@@ -12,8 +12,8 @@ import pytest
 
 from attacks.server import NAME, ROWS, Refused, Server
 from fedsplit.commands.app import run
-from fedsplit.data.sources.client_data import Source
 from fedsplit.data.sources.sources import sources
+from fedsplit.data.tables import Source
 from fedsplit.errors import InputError, StateError
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.plan import Plan
@@ -376,4 +376,4 @@ def test_a_copy_is_read_with_the_names_marks_and_dates_of_its_file(tmp_path: Pat
     assert found["age"].isna().tolist() == [False, True]
     assert found["am"].tolist() == [18292.0, 18293.0]
     [again] = Snapshots(tmp_path / "state").copies
-    assert again.about.reading == source.reading  # type: ignore[union-attr]  # of a table
+    assert again.about.reading == source.reading

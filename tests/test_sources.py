@@ -18,8 +18,8 @@ import pandas as pd
 import pytest
 
 from fedsplit.data.categories import readable
+from fedsplit.data.frames import as_text
 from fedsplit.data.sources.sources import sources
-from fedsplit.data.texts import as_text
 from fedsplit.data.types import MISSING, ColumnProfile, Type
 from fedsplit.errors import InputError
 from tampering import mutated

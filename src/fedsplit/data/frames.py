@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
+from datetime import date
+from decimal import Decimal
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -12,8 +14,18 @@ from pandas.api import types
 
 from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.data.tables import Column, Table, Values, fail
-from fedsplit.data.texts import Texts, as_written, class_counts, distinct, profile_of
-from fedsplit.data.types import DAY, EMPTY, ColumnProfile, Type, share
+from fedsplit.data.texts import Texts, class_counts, profile_of
+from fedsplit.data.types import (
+    DAY,
+    EMPTY,
+    ColumnProfile,
+    Type,
+    date_form,
+    float_form,
+    is_number,
+    number_form,
+    share,
+)
 from fedsplit.errors import InputError
 
 
@@ -94,15 +106,7 @@ def _nullable(arrow: Any) -> dict[Any, Any]:
 
 
 class FrameTable(Table):
-    """A user's frame, which is never changed.
-
-    Parameters
-    ----------
-    name : str
-        Of the client, by which messages call it too.
-    frame : DataFrame
-    reading : Reading
-    """
+    """A user's frame, which is never changed; messages call it by the client's name."""
 
     def __init__(self, name: str, frame: pd.DataFrame, reading: Reading = PLAIN) -> None:
         super().__init__(name, name, reading=reading)
@@ -144,21 +148,20 @@ class SeriesColumn:
 
     def profile(self, reading: Reading) -> ColumnProfile | None:
         stored = _stored(self._series)
-        present = _known(self._series, reading).dropna()
         if stored == "other":
             return None
+        present = _known(self._series, reading).dropna()
         if present.empty:
             return EMPTY
-        match stored:
-            case "number":
-                numbers = present.to_numpy(dtype=np.float64)
-                whole = np.isfinite(numbers) & (np.floor(numbers) == numbers)
-                integer = share(int(np.count_nonzero(whole)), len(present))
-                return ColumnProfile(integer, "all", "none", "none", "none")
-            case "boolean":
-                return ColumnProfile("none", "none", "none", "all", "none")
-            case "date":
-                return ColumnProfile("none", "none", "all", "none", "none")
+        if stored == "number":
+            numbers = present.to_numpy(dtype=np.float64)
+            whole = np.isfinite(numbers) & (np.floor(numbers) == numbers)
+            integer = share(int(np.count_nonzero(whole)), len(present))
+            return EMPTY._replace(integer=integer, decimal="all")
+        if stored == "boolean":
+            return EMPTY._replace(boolean="all")
+        if stored == "date":
+            return EMPTY._replace(date="all")
         codes, values = distinct(present)
         counts = np.bincount(codes, minlength=len(values)).tolist()
         try:
@@ -174,9 +177,7 @@ class SeriesColumn:
         return profile_of(classes, stored_texts)._replace(category=stored == "category")
 
     def values(self, where: str, name: str, kind: Type, reading: Reading) -> Values:
-        series = self._series
-        if self._codes is not None and kind != "text":
-            series = self._codes
+        series = self._series if self._codes is None or kind == "text" else self._codes
         series = _known(series, reading)
         match _stored(series), kind:
             case ("number", "number") | ("boolean", "number" | "boolean"):
@@ -188,6 +189,46 @@ class SeriesColumn:
         codes, values = distinct(series)
         texts = [as_written(value, reading) for value in values]
         return Texts(texts, codes).read(where, name, kind, reading)
+
+
+def distinct(series: pd.Series) -> tuple[np.ndarray[Any, Any], list[Any]]:
+    """Return the position of each row's value among the others, -1 if it is missing; the values.
+
+    The values of a column of mixed types are not merged: 1 would be the same as True.
+    """
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        return series.array.codes, list(series.array.categories)
+    if series.dtype == object and types.infer_dtype(series, skipna=True) != "string":
+        present = series.notna().to_numpy()
+        return np.where(present, np.cumsum(present) - 1, -1), list(series[present])
+    codes, values = pd.factorize(series)
+    return codes, list(values)
+
+
+def as_written(value: object, reading: Reading) -> str:
+    """Return a value that is not missing as a file of text would have it."""
+    text = as_text(value)
+    if isinstance(value, str) or not is_number(text):
+        return text
+    return text.replace(".", reading.decimal)
+
+
+def as_text(value: object) -> str:
+    """Return a value that is not missing as the text that it is as a level."""
+    match value:
+        case str():
+            return value.strip()
+        case bool() | np.bool_():
+            return str(bool(value))
+        case int() | np.integer():
+            return str(int(value))
+        case float() | np.floating():
+            return float_form(float(value))
+        case Decimal():
+            return number_form(str(value))
+        case date():
+            return date_form(value.isoformat())
+    raise TypeError(f"{type(value).__name__} is neither a number, a date, a boolean nor text")
 
 
 def _known(series: pd.Series, reading: Reading) -> pd.Series:
@@ -219,14 +260,11 @@ def _stored(series: pd.Series) -> str:
 
 def _category(series: pd.Series, reading: Reading) -> pd.Categorical:
     """Return a categorical column with its categories as text, in their order."""
-    read = [
-        reading.read(as_written(category, reading), "text") for category in series.cat.categories
-    ]
-    known = [text for text in dict.fromkeys(read) if text is not None]
-    kept = pd.Index(known, dtype=object)
-    positions = np.append(kept.get_indexer(pd.Index(read, dtype=object)), -1)
+    texts = [reading.read(as_written(each, reading), "text") for each in series.cat.categories]
+    known = pd.Index([text for text in dict.fromkeys(texts) if text is not None], dtype=object)
+    positions = np.append(known.get_indexer(pd.Index(texts, dtype=object)), -1)
     codes = positions[series.cat.codes.to_numpy()]
-    return pd.Categorical.from_codes(codes, kept, ordered=series.cat.ordered)
+    return pd.Categorical.from_codes(codes, known, ordered=series.cat.ordered)
 
 
 def _days(series: pd.Series) -> np.ndarray[Any, Any]:

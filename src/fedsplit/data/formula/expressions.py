@@ -46,16 +46,15 @@ COMPARISON: dict[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-EQUALITY = ("==", "!=")
 
 
 class Expression:
-    """Compiles syntax trees, and keeps what they need.
+    """Compiles syntax trees, and collects what they need.
 
     Attributes
     ----------
     columns : list of str
-        Those in the trees compiled so far, from left to right.
+        Those in the trees compiled until now, from left to right.
     calls : list of PooledCall
         The calls in them of functions of all clients' rows.
     """
@@ -83,7 +82,7 @@ class Expression:
             case Operation(symbol, [operand]) if symbol in UNARY:
                 return _applied(UNARY[symbol], self.number(operand))
             case Operation(symbol, [left, right]) if symbol in ARITHMETIC:
-                return _applied_to_both(ARITHMETIC[symbol], self.number(left), self.number(right))
+                return _applied(ARITHMETIC[symbol], self.number(left), self.number(right))
             case Operation(symbol, [left, right]) if symbol in COMPARISON:
                 return self._comparison(symbol, left, right)
             case Operation("%in%", [left, right]):
@@ -110,51 +109,63 @@ class Expression:
 
     def call(self, node: Call) -> PooledCall:
         """Compile a call of a function of all clients' rows."""
-        signature = POOLED[node.function]
-        arguments = bound(node, ("x", *signature.parameters))
+        function = POOLED[node.function]
+        arguments = bound(node, ("x", *function.parameters))
         if "x" not in arguments:
             raise ValueError(f"{node.function}() needs a column")
         inner = Expression()
         x = inner.number(arguments.pop("x"))
         if inner.calls:
             raise ValueError(f"{inner.calls[0].text} cannot stand inside {node.function}()")
-        function = signature.read(options(arguments))
-        columns = tuple(dict.fromkeys(inner.columns))
 
         def values(rows: ModelFrame) -> Any:
             return np.array(np.broadcast_to(x(rows), len(rows.frame)), dtype=np.float64)
 
         self.columns += inner.columns
-        found = PooledCall(written(node), function, values, columns)
-        self.calls.append(found)
-        return found
+        columns = tuple(dict.fromkeys(inner.columns))
+        made = function.read(options(arguments))
+        self.calls.append(PooledCall(written(node), made, values, columns))
+        return self.calls[-1]
 
     def _comparison(self, symbol: str, left: Node, right: Node) -> Evaluator:
-        how = COMPARISON[symbol]
+        """Compile a comparison of numbers, or of a column and a text, which may be a date."""
         match left, right:
             case (Text(), Number() | Text()) | (Number(), Text()):
                 raise ValueError("a condition needs a column")
-            case _, Text(text) if is_column(left):
-                values = self._values(left, symbol)
-                return _compared(how, values, _literal(self.columns[-1], text))
-            case Text(text), _ if is_column(right):
-                values = self._values(right, symbol)
-                return _compared(how, _literal(self.columns[-1], text), values)
-        return _compared(how, self._values(left, symbol), self._values(right, symbol))
+        column = next((each for each in (left, right) if is_column(each)), None)
 
-    def _values(self, node: Node, symbol: str) -> Evaluator:
-        """Compile a side of a comparison; texts of a column can only be equal or not."""
-        if symbol not in EQUALITY or not is_column(node):
+        def side(node: Node) -> Evaluator:
+            if isinstance(node, Text) and column is not None:
+                name, text = self.column(column), node.value
+                return lambda rows: rows.literal(name, text)
+            return self._values(node) if symbol in ("==", "!=") else self.number(node)
+
+        first, second, how = side(left), side(right), COMPARISON[symbol]
+
+        def compared(rows: ModelFrame) -> Any:
+            """Return 1 where the comparison holds, 0 where not, and NaN where a side is NaN."""
+            a, b = np.asarray(first(rows)), np.asarray(second(rows))
+            is_text = a.dtype.kind in "OU"
+            # numpy would find text and numbers unequal, row by row and without an error.
+            _check_alike(is_text == (b.dtype.kind in "OU"))
+            holds = np.asarray(how(a, b), dtype=np.float64)
+            return holds if is_text else np.where(np.isnan(a) | np.isnan(b), np.nan, holds)
+
+        return compared
+
+    def _values(self, node: Node) -> Evaluator:
+        """Compile a side of a comparison for equality, which may be a column of text."""
+        if not is_column(node):
             return self.number(node)
         name = self.column(node)
         return lambda rows: rows.values(name)
 
     def _matched(self, left: Node, right: Node) -> Evaluator:
         """Compile ``column %in% c("a", "b")``."""
-        found = constant(right)
-        wanted = found if isinstance(found, tuple) else (found,)
+        listed = constant(right)
+        wanted = listed if isinstance(listed, tuple) else (listed,)
         texts = {value for value in wanted if isinstance(value, str)}
-        values = self._values(left, "==")
+        values = self._values(left)
         name = self.columns[-1] if is_column(left) else ""
 
         def matched(rows: ModelFrame) -> Any:
@@ -174,7 +185,10 @@ class Expression:
             case Call("" | "I", [inner], []):
                 return self.number(inner)
             case Call(function) if function in POOLED:
-                return _single(self.call(node))
+                call = self.call(node)
+                if call.function.is_category:
+                    raise ValueError(f"{call.text} is a category: make it a factor of its own")
+                return call.single
             case Call() if name in FUNCTIONS:
                 return self._function(node, name)
             case Call("I"):
@@ -199,74 +213,28 @@ class Expression:
         if function.many:
             if not node.args or node.named:
                 raise ValueError(f"{name}() takes columns and numbers")
-            return _applied_to_all(function.apply, [self.number(arg) for arg in node.args])
+            return _applied(function.apply, *map(self.number, node.args))
         given = bound(node, function.parameters)
         needed = function.parameters[: function.required]
         if not set(needed) <= set(given):
             raise ValueError(f"{name}() needs {', '.join(needed)}")
-        compiled = {each: self.number(arg) for each, arg in given.items()}
-        if list(compiled) == ["x"]:
-            return _applied(function.apply, compiled["x"])
-        apply = function.apply
-        return lambda rows: apply(**{each: part(rows) for each, part in compiled.items()})
+        # In the order of the parameters, of which the last may be absent.
+        order = [each for each in function.parameters if each in given]
+        return _applied(function.apply, *(self.number(given[each]) for each in order))
 
 
 def is_column(node: Node) -> bool:
-    """Whether a tree is a column and nothing else."""
+    """Return whether a tree is a column and nothing else."""
     match node:
-        case Name():
-            return node.word not in WORDS
+        case Name(name, quoted):
+            return quoted or name not in WORDS
         case Call("Q"):
             return True
     return False
 
 
-def _single(call: PooledCall) -> Evaluator:
-    """Return what computes a function of all clients' rows that has one column."""
-    if call.function.is_category:
-        raise ValueError(f"{call.text} is a category: make it a factor of its own")
-
-    def values(rows: ModelFrame) -> Any:
-        found = call.values(rows)
-        if found.shape[1] != 1:
-            raise ValueError(f"{call.text} has several columns: make it a term of its own")
-        return found[:, 0]
-
-    return values
-
-
-def _literal(column: str, text: str) -> Evaluator:
-    return lambda rows: rows.literal(column, text)
-
-
-def _applied(function: Callable[[Any], Any], operand: Evaluator) -> Evaluator:
-    return lambda rows: function(operand(rows))
-
-
-def _applied_to_both(
-    function: Callable[[Any, Any], Any], left: Evaluator, right: Evaluator
-) -> Evaluator:
-    return lambda rows: function(left(rows), right(rows))
-
-
-def _applied_to_all(function: Callable[..., Any], operands: list[Evaluator]) -> Evaluator:
+def _applied(function: Callable[..., Any], *operands: Evaluator) -> Evaluator:
     return lambda rows: function(*[operand(rows) for operand in operands])
-
-
-def _compared(how: Callable[[Any, Any], Any], left: Evaluator, right: Evaluator) -> Evaluator:
-    """Return 1 where the comparison holds, 0 where not, and NaN where a side is NaN."""
-
-    def compared(rows: ModelFrame) -> Any:
-        first, second = np.asarray(left(rows)), np.asarray(right(rows))
-        texts = [side.dtype.kind in "OU" for side in (first, second)]
-        # numpy would find text and numbers unequal, row by row and without an error.
-        _check_alike(texts[0] == texts[1])
-        holds = np.asarray(how(first, second), dtype=np.float64)
-        if texts[0]:
-            return holds
-        return np.where(np.isnan(first) | np.isnan(second), np.nan, holds)
-
-    return compared
 
 
 def _check_alike(alike: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -10,13 +11,10 @@ from numpy.typing import NDArray
 from fedsplit.arrays import Array
 from fedsplit.data.formula.constants import Constant, bound, constant, level_at, options
 from fedsplit.data.formula.contrasts import Contrasts, read_contrasts
-from fedsplit.data.formula.expressions import Evaluator, Expression
+from fedsplit.data.formula.expressions import Evaluator, Expression, is_column
 from fedsplit.data.formula.model_frame import ModelFrame, Schema
 from fedsplit.data.formula.pooled_functions import POOLED, PooledCall
 from fedsplit.data.formula.syntax import Call, Name, Node, Text, written
-
-CATEGORICAL = ("C", "factor", "as.factor", "relevel")
-"""Functions that make a category of a column."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +23,8 @@ class Category:
 
     Attributes
     ----------
-    column : str or None
-    call : PooledCall or None
-        What makes levels of a column, if ``column`` is None.
+    of : str or PooledCall
+        The column, or the function that makes levels of one.
     first : tuple
         The levels that come before the others.
     complete : bool
@@ -35,23 +32,22 @@ class Category:
     contrasts : Contrasts
     """
 
-    column: str | None = None
-    call: PooledCall | None = None
+    of: str | PooledCall
     first: tuple[Constant, ...] = ()
     complete: bool = False
     contrasts: Contrasts = field(default_factory=Contrasts)
 
-    def levels(self, schema: Schema) -> list[str]:
+    def levels(self, schema: Schema) -> Sequence[str]:
         """Return the levels, in the order of the codes."""
-        if self.call is not None:
-            return self.call.labels(schema)
-        return list(schema.level_texts(str(self.column)))
+        if isinstance(self.of, PooledCall):
+            return self.of.labels(schema)
+        if self.of not in schema.levels:
+            raise ValueError(f"column {self.of} is a category without levels")
+        return schema.levels[self.of]
 
     def codes(self, rows: ModelFrame) -> NDArray[np.intp]:
         """Return the number of each row's level, (n,)."""
-        if self.call is not None:
-            return self.call.values(rows)
-        return rows.codes(str(self.column))
+        return self.of.values(rows) if isinstance(self.of, PooledCall) else rows.codes(self.of)
 
     def coded(self, schema: Schema, full: bool) -> tuple[list[str], Array]:
         """Return how names of columns end, and the values of each code, (L + 1, k).
@@ -60,18 +56,17 @@ class Category:
         """
         levels = self.levels(schema)
         places = [level_at(levels, level) for level in self.first]
-        if self.complete and len(places) != len(levels):
-            left = [level for i, level in enumerate(levels) if i not in places]
-            raise ValueError(f"levels: {left[0]} is not among them")
-        order = [*places, *(i for i in range(len(levels)) if i not in places)]
-        ordered = [levels[i] for i in order]
+        others = [i for i in range(len(levels)) if i not in places]
+        if self.complete and others:
+            raise ValueError(f"levels: {levels[others[0]]} is not among them")
         if len(levels) < 2 and not full:
             only = ", ".join(levels) or "none"
             raise ValueError(f"a category needs two levels, there is {only}: leave it out")
-        endings: list[str] = ordered
+        order = [*places, *others]
+        endings = [levels[i] for i in order]
         matrix: Array = np.eye(len(levels))
         if not full:
-            endings, matrix = self.contrasts.coded(ordered)
+            endings, matrix = self.contrasts.coded(endings)
         table = np.full((len(levels) + 1, matrix.shape[1]), np.nan)
         table[order] = matrix
         return [f"[{ending}]" for ending in endings], table
@@ -100,12 +95,12 @@ class TermFactor:
     """
 
     text: str
-    columns: list[str]
+    columns: Sequence[str] = ()
     column: str | None = None
     category: Category | None = None
     numbers: Evaluator | None = None
     call: PooledCall | None = None
-    calls: tuple[PooledCall, ...] = ()
+    calls: Sequence[PooledCall] = ()
 
     @classmethod
     def of(cls, node: Node) -> TermFactor:
@@ -126,15 +121,16 @@ class TermFactor:
                 return cls._of(inner, expression)
             case Name() | Call("Q"):
                 name = expression.column(node)
-                return cls(name, [], name, Category(name), lambda rows: rows.numbers(name))
-            case Call(function) if function in CATEGORICAL:
-                return cls(text, [], category=_category(node, expression))
+                numbers = expression.number(node)
+                return cls(name, column=name, category=Category(name), numbers=numbers)
+            case Call("C" | "factor" | "as.factor" | "relevel"):
+                return cls(text, category=_category(node, expression))
             case Call(function) if function in POOLED:
                 call = expression.call(node)
                 if call.function.is_category:
-                    return cls(text, [], category=Category(call=call))
-                return cls(text, [], call=call)
-        return cls(text, [], numbers=expression.number(node))
+                    return cls(text, category=Category(call))
+                return cls(text, call=call)
+        return cls(text, numbers=expression.number(node))
 
     def as_category(self, schema: Schema) -> Category | None:
         """Return how it is coded by levels, None if it has numbers."""
@@ -144,9 +140,7 @@ class TermFactor:
 
     def endings(self, schema: Schema) -> list[str]:
         """Return how the names of its columns end, if it has numbers."""
-        if self.call is None:
-            return [""]
-        return self.call.labels(schema)
+        return [""] if self.call is None else self.call.labels(schema)
 
     def values(self, rows: ModelFrame) -> Array:
         """Return its numbers, (n, k)."""
@@ -157,36 +151,33 @@ class TermFactor:
             return columns
         if self.numbers is None:
             raise ValueError(f"{self.text} is a category, and has no numbers")
-        found = self.numbers(rows)
         # An expression without a column is a scalar.
-        values: Array = np.broadcast_to(found, len(rows.frame)).reshape(-1, 1)
+        values: Array = np.broadcast_to(self.numbers(rows), len(rows.frame)).reshape(-1, 1)
         return values
 
     def number(self, rows: ModelFrame) -> Array:
         """Return its numbers, (n,), if it is one column."""
-        found = self.values(rows)
-        if found.shape[1] != 1:
-            raise ValueError(f"{self.text} has {found.shape[1]} columns: one is needed")
-        return found[:, 0]
+        values = self.values(rows)
+        if values.shape[1] != 1:
+            raise ValueError(f"{self.text} has {values.shape[1]} columns: one is needed")
+        return values[:, 0]
 
 
 def _category(node: Node, expression: Expression) -> Category:
     """Read ``C(a, coding)``, ``factor(a)``, ``relevel(a, ref="b")``, also one in the other."""
     match node:
-        case Name() | Call("Q"):
+        case _ if is_column(node):
             return Category(expression.column(node))
         case Call(function) if function in POOLED:
             call = expression.call(node)
             if call.function.is_category:
-                return Category(call=call)
+                return Category(call)
+        case Call("C" | "factor" | "as.factor", [inner], []):
+            return _category(inner, expression)
         case Call("C", [inner, *coding], named) if len(coding) <= 1:
             category = _category(inner, expression)
-            if not coding and not named:
-                return category
             coding = coding or [Name("contr.treatment")]
             return replace(category, contrasts=read_contrasts(coding[0], options(dict(named))))
-        case Call("factor" | "as.factor", [inner], []):
-            return _category(inner, expression)
         case Call("factor", [inner, *_]):
             category = _category(inner, expression)
             first = constant(bound(node, ("x", "levels")).get("levels", Text("")))

@@ -59,6 +59,4 @@ class PooledFunction(ABC):
 
 def numbered(width: int) -> list[str]:
     """Return the endings of the names of several columns as in R: a single one has none."""
-    if width == 1:
-        return [""]
-    return [str(i) for i in range(1, width + 1)]
+    return [""] if width == 1 else [str(i) for i in range(1, width + 1)]

@@ -41,7 +41,7 @@ def references(plan: Plan) -> dict[str, str]:
             continue
         levels = category.levels(plan.schema)
         for at in np.flatnonzero((block.table == 0).all(axis=1)):
-            found[columns.factors[block.place].text] = str(levels[at])
+            found[columns.factors[block.place].text] = str(levels[int(at)])
     return found
 
 
