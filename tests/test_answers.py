@@ -66,23 +66,6 @@ PROBLEMS: dict[str, Callable[[], fs.Problem]] = {
 }
 
 
-@pytest.mark.parametrize("kind", PROBLEMS)
-@pytest.mark.parametrize("question", SUMMED, ids=lambda question: question.name())
-def test_a_client_without_rows_changes_no_sum(question: CostQuestion, kind: str) -> None:
-    if isinstance(question, ModifiedScore) and kind in ("huber", "least squares"):
-        pytest.skip("Jeffreys' penalty is for losses with a third derivative")
-    answer = PROBLEMS[kind]().clients.ask(question)
-    nobody = question.of_no_rows()
-    assert not question.check(nobody, 1, D)
-    without, beside = summed(question, answer), summed(question, answer, nobody)
-    for name in answer.parts:
-        if name == "point":  # a mean, in which who has no rows stays at x
-            continue
-        if name == "gradient" and "point" in answer.parts:  # that at the mean
-            continue
-        np.testing.assert_allclose(beside.parts[name], without.parts[name], rtol=1e-12)
-
-
 @pytest.mark.parametrize("question", SUMMED, ids=lambda question: question.name())
 def test_answers_have_the_parts_and_shapes_that_the_question_declares(
     question: CostQuestion,

@@ -17,7 +17,7 @@ from fedsplit.data.sources.sources import sources
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import ROWS_AT_A_TIME, SMALLEST_CELL, Design, Moments
-from fedsplit.regression.client.guards import disclosure
+from fedsplit.regression.client.guards import thresholds
 from fedsplit.regression.fit import prepare
 from fedsplit.regression.options import FitOptions
 from fedsplit.regression.server.pool import Pool
@@ -196,7 +196,10 @@ def test_small_clients_and_rare_categories_are_warned_of_and_refused_when_strict
     )
     with pytest.raises(fs.InputError, match="relax this rule"):
         fs.fit(frames, "score ~ age + ward", strict=True)
-    assert fs.fit(people(), "score ~ age", strict=True).warnings == []
+    [warning] = fs.fit(people(), "score ~ age", strict=True).warnings
+    assert warning.startswith(
+        "rows whose leverage in all that was disclosed is above 0.9: hospital2"
+    )
 
 
 def test_warnings_of_a_kind_are_one_line_with_a_count_and_the_first_names() -> None:
@@ -271,10 +274,10 @@ def test_a_column_that_one_row_dominates_is_found_among_many_rows() -> None:
     A[17, 3] = 1e9
     A[:, 4] = np.where(np.arange(n) == n - 1, 1e9, 0.0)
     A[:, 5] = np.repeat([0.0, 1.0], [n - 3, 3])
-    exact = disclosure._counted_unlike(A)
+    exact = thresholds._counted_unlike(A)
     np.testing.assert_array_equal(exact[[0, 1, 3, 4, 5]], [0, 2, 1, 1, 3])
     smallest = SMALLEST_CELL
-    found = disclosure._unlike_others(A)
+    found = thresholds._unlike_others(A)
     np.testing.assert_array_equal(np.minimum(found, smallest), np.minimum(exact, smallest))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +10,8 @@ import pytest
 from fedsplit import files
 from fedsplit.clients.questions import Gradient
 from fedsplit.errors import RequestError, StateError
-from fedsplit.regression.client.guards.answered import Answered, Asked
-from fedsplit.regression.client.guards.blocks import Block
-from fedsplit.regression.client.guards.matrices import Ledger
+from fedsplit.regression.client.guards.ledger import DisclosureLedger, RowSum
 from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.regression.client.guards.slopes import Slopes
-from fedsplit.regression.client.plan import Plan
 from fedsplit.remote.channel import Reply, Request
 from fedsplit.sites import budget
 from fedsplit.sites.budget import Budget
@@ -31,8 +26,7 @@ def federation(tmp_path: Path) -> Federation:
     return Federation(with_tables(tmp_path), "always", rules=STRICT)
 
 
-def asked(formula: str) -> Asked:
-    return Asked(Plan(formula, "gaussian", types={"x": "number", "y": "number"}), survey=True)
+SUMS = [RowSum(np.arange(20), np.arange(40.0).reshape(20, 2) % 7)]
 
 
 def asked_columns(federation: Federation) -> Reply:
@@ -42,32 +36,30 @@ def asked_columns(federation: Federation) -> Reply:
     return federation.ask(survey(), study.hash)
 
 
-def test_columns_that_could_not_be_noted_are_noted_when_they_are_asked_for_again(
+def test_what_could_not_be_written_is_not_remembered_and_written_when_it_is_asked_again(
     tmp_path: Path,
 ) -> None:
-    block = Block(np.arange(40.0).reshape(20, 2) % 7, np.arange(20))
-    told = Answered("a", tmp_path / "answered")
+    ledger = DisclosureLedger(tmp_path / "disclosed")
     for room in (1, 20):
         with disk_full(room), pytest.raises(OSError, match="too large"):
-            told.admit(asked("y ~ x"), block, STRICT)
-        assert told.records() == {}
-    told.admit(asked("y ~ x"), block, STRICT)
-    assert [each.plan.formula for each in told.records().values()] == ["y ~ x"]
+            ledger.add("a", SUMS, ["matrix"])
+        assert "a" not in ledger
+        assert len(DisclosureLedger(tmp_path / "disclosed")) == 0
+    ledger.add("a", SUMS, ["matrix"])
+    again = DisclosureLedger(tmp_path / "disclosed")
+    assert "a" in again
+    assert again.count("matrix") == 1
+    assert np.array_equal(again.leverages(), ledger.leverages())
+    assert again.leverages().sum() == pytest.approx(2)
 
 
-def test_counts_that_could_not_be_written_are_not_remembered(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger")
-    with disk_full():
-        with pytest.raises(OSError, match="too large"):
-            ledger.add("a", 2)
-        with pytest.raises(OSError, match="too large"):
-            ledger.add_all(["b"])
-        with pytest.raises(OSError, match="too large"):
-            ledger.spend("steady", 1)
-    assert ledger.total == 0
-    assert "a" not in ledger
-    assert ledger.spend("steady", 1)
-    assert not Ledger(tmp_path / "ledger").spend("steady", 1)
+def test_the_same_question_counts_once_and_the_same_array_is_kept_once(tmp_path: Path) -> None:
+    ledger = DisclosureLedger(tmp_path)
+    for key in ("a", "b", "a"):
+        ledger.add(key, SUMS, ["matrix"])
+    assert ledger.count("matrix") == 2
+    assert ledger.leverages().sum() == pytest.approx(2)
+    assert len(list(tmp_path.glob("*.npy"))) == 2
 
 
 @pytest.mark.parametrize("room", [1, 40, 100])
@@ -103,56 +95,18 @@ def test_a_line_that_a_crash_cut_short_is_not_glued_to_the_next(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("content", [b"", b"a later version"])
-def test_nothing_is_answered_while_a_part_of_the_ledger_cannot_be_read(
+def test_a_site_does_not_start_while_a_part_of_its_ledger_cannot_be_read(
     federation: Federation, content: bytes
 ) -> None:
     assert asked_columns(federation).outcome == "answer"
-    damaged = next((federation.folder / "kept a" / "answered").iterdir())
+    damaged = next((federation.folder / "kept a" / "disclosed").glob("*.json"))
     good = damaged.read_bytes()
-    federation.start()
     damaged.write_bytes(content)
-    for _ in range(4):
-        reply = asked_columns(federation)
-        assert reply.outcome == "failed"
-        assert str(federation.folder) not in reply.text
-        assert str(damaged) in federation.seen[-1].text
-    assert federation.sites["a"].refusals.found() == []
     with pytest.raises(StateError, match=damaged.name):
         federation.start()
     damaged.write_bytes(good)
+    federation.start()
     assert asked_columns(federation).outcome == "answer"
-
-
-def test_a_ledger_of_another_version_is_named_and_not_taken_for_an_empty_one(
-    tmp_path: Path,
-) -> None:
-    content = b"in a format of later"
-    (tmp_path / sha256(content).hexdigest()).write_bytes(content)
-    block = Block(np.arange(40.0).reshape(20, 2) % 7, np.arange(20))
-    told = Answered("a", tmp_path, lambda each: block)
-    for _ in range(2):
-        with pytest.raises(StateError, match=r"another version of fedsplit.* use that version"):
-            told.admit(asked("y ~ x"), block, STRICT)
-
-
-def test_an_error_on_the_way_leaves_no_ledger_that_knows_a_part(tmp_path: Path) -> None:
-    block = Block(np.arange(40.0).reshape(20, 2) % 7, np.arange(20))
-    for formula in ("y ~ x", "y ~ z"):
-        Answered("a", tmp_path).admit(asked(formula), block, STRICT)
-    calls = 0
-
-    def again(each: Asked) -> Block:
-        nonlocal calls
-        calls += 1
-        if calls == 2:
-            raise MemoryError
-        return block
-
-    told = Answered("a", tmp_path, again)
-    with pytest.raises(MemoryError):
-        told.admit(asked("y ~ w"), block, STRICT)
-    told.admit(asked("y ~ w"), block, STRICT)
-    assert calls == 4
 
 
 @pytest.mark.parametrize("name", ["rounds", "today"])
@@ -177,37 +131,21 @@ def test_a_damaged_count_is_for_the_owner_to_mend_and_no_refusal(federation: Fed
     assert federation.ask(survey(), study.hash).outcome == "answer"
 
 
-@pytest.mark.parametrize(("name", "ledger"), [("ledger", Ledger), ("000000.npz", Slopes)])
-def test_a_damaged_ledger_of_matrices_or_points_is_named(
-    tmp_path: Path, name: str, ledger: type[Ledger | Slopes]
-) -> None:
-    path = tmp_path / name
-    path.write_bytes(b"half a li")
-    with pytest.raises(StateError, match=rf"{name}: this .* cannot be read"):
-        ledger(path if ledger is Ledger else tmp_path)
+@pytest.mark.parametrize("content", [b"", b"half a li", b"{}", b"[]"])
+def test_a_damaged_record_of_what_was_disclosed_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "000000.json").write_bytes(content)
+    with pytest.raises(StateError, match=r"000000\.json: this record of what was disclosed"):
+        DisclosureLedger(tmp_path)
 
 
-def kept(folder: Path, columns: list[float]) -> Slopes:
-    """Slopes of five rows that are told one after the other."""
-    told = Slopes(folder)
-    for each in columns:
-        vectors = {"slopes": each * np.ones((5, 1))}
-        told.add(vectors, told.with_vectors(vectors))
-    return told
-
-
-def test_the_same_slopes_are_not_kept_again(tmp_path: Path) -> None:
-    kept(tmp_path, [1.0, 2.0, 1.0])
-    kept(tmp_path, [2.0])
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["000000.npz", "000001.npz"]
-    assert Slopes(tmp_path).earlier(np.arange(5)).shape == (5, 2)
-
-
-def test_a_missing_file_of_slopes_is_named(tmp_path: Path) -> None:
-    kept(tmp_path, [1.0, 2.0, 3.0])
-    (tmp_path / "000001.npz").unlink()
-    with pytest.raises(StateError, match=r"000001\.npz: this .* is missing"):
-        Slopes(tmp_path)
+@pytest.mark.parametrize("name", ["000000.json", "*.npy"])
+def test_a_missing_part_of_what_was_disclosed_is_named(tmp_path: Path, name: str) -> None:
+    ledger = DisclosureLedger(tmp_path)
+    for key in ("a", "b"):
+        ledger.add(key, SUMS)
+    next(tmp_path.glob(name)).unlink()
+    with pytest.raises(StateError, match="this record of what was disclosed is missing"):
+        DisclosureLedger(tmp_path).leverages()
 
 
 def test_a_clock_that_is_set_back_gives_no_more_questions(

@@ -1,9 +1,8 @@
-"""Rows that can be read off columns: the search for them, beside sets tried one by one."""
+"""Leverages of rows in what was disclosed, beside definitions, exact fractions and blocks."""
 
 from __future__ import annotations
 
 from fractions import Fraction
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -11,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsplit.arrays import Array
+from fedsplit.regression.client.guards import ledger as module
+from fedsplit.regression.client.guards.ledger import DisclosureLedger, RowSum, by_blocks
 from fedsplit.regression.client.guards.leverage import Span
 
 
@@ -18,110 +19,104 @@ def span_of(columns: Array) -> Span:
     return Span().extended(columns, np.arange(len(columns)))
 
 
-def worst(columns: Array, k: int) -> float:
-    """The largest λ_max(H_SS) of fewer than k rows, by trying all sets."""
-    Q, _ = np.linalg.qr(columns)
-    H = Q @ Q.T
-    sets = [list(rows) for size in range(1, k) for rows in combinations(range(len(H)), size)]
-    return max(float(np.linalg.eigvalsh(H[np.ix_(rows, rows)])[-1]) for rows in sets)
+def solved(A: list[list[Fraction]], b: list[Fraction]) -> list[Fraction]:
+    """A⁻¹b by Gaussian elimination over fractions."""
+    rows = [[*row, right] for row, right in zip(A, b, strict=True)]
+    for i in range(len(rows)):
+        pivot = next(j for j in range(i, len(rows)) if rows[j][i] != 0)
+        rows[i], rows[pivot] = rows[pivot], rows[i]
+        rows[i] = [each / rows[i][i] for each in rows[i]]
+        for j in range(len(rows)):
+            if j != i:
+                factor = rows[j][i]
+                rows[j] = [a - factor * c for a, c in zip(rows[j], rows[i], strict=True)]
+    return [row[-1] for row in rows]
 
 
-@given(st.integers(0, 10**6), st.integers(1, 5), st.sampled_from([2, 3, 4, 5]))
-def test_what_is_found_is_what_trying_all_sets_finds(seed: int, r: int, k: int) -> None:
+@given(st.integers(0, 10**6), st.integers(1, 5))
+def test_leverages_are_those_of_exact_arithmetic(seed: int, r: int) -> None:
+    A = np.random.default_rng(seed).integers(-3, 4, (12, r))
+    if np.linalg.matrix_rank(A) < r:
+        return
+    gram = [[Fraction(int(each)) for each in row] for row in A.T @ A]
+    exact = []
+    for row in A:
+        u = [Fraction(int(each)) for each in row]
+        exact.append(float(sum(a * b for a, b in zip(u, solved(gram, u), strict=True))))
+    assert np.allclose(span_of(A.astype(np.float64)).leverages, exact, atol=1e-13)
+
+
+@given(st.integers(0, 10**6))
+def test_no_combination_has_more_of_its_square_on_rows_than_their_leverages(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    A = rng.standard_normal((12, r)) * np.where(rng.random((12, 1)) < 0.3, 20.0, 1.0)
-    found = span_of(A).concentrated(k, 0.97)
-    if found is None:
-        assert worst(A, k) <= 0.97 + 1e-9
-    else:
-        assert len(found.rows) < k
-        assert found.share > 0.97
-        assert found.share <= worst(A, k) + 1e-9
-
-
-def lives_on(columns: list[list[int]], rows: set[int]) -> bool:
-    """Whether some combination of whole-numbered columns is zero outside of these rows, exactly.
-
-    That is so if the columns restricted to the other rows have a smaller rank.
-    """
-    others = [i for i in range(len(columns[0])) if i not in rows]
-    return rank([[c[i] for c in columns] for i in others]) < rank(
-        [[c[i] for c in columns] for i in range(len(columns[0]))]
-    )
-
-
-def rank(matrix: list[list[int]]) -> int:
-    """By Gaussian elimination over fractions."""
-    left = [[Fraction(each) for each in row] for row in matrix]
-    found = 0
-    for column in range(len(left[0]) if left else 0):
-        pivot = next((i for i in range(found, len(left)) if left[i][column] != 0), None)
-        if pivot is None:
-            continue
-        left[found], left[pivot] = left[pivot], left[found]
-        for i in range(found + 1, len(left)):
-            factor = left[i][column] / left[found][column]
-            left[i] = [a - factor * b for a, b in zip(left[i], left[found], strict=True)]
-        found += 1
-    return found
-
-
-@given(st.integers(0, 10**6), st.integers(2, 5))
-def test_columns_that_exactly_single_out_fewer_than_three_rows_are_found(seed: int, r: int) -> None:
-    rng = np.random.default_rng(seed)
-    A = rng.integers(-1, 2, (10, r))
-    columns = A.T.tolist()
-    sets = [set(rows) for size in (1, 2) for rows in combinations(range(10), size)]
-    exact = any(lives_on(columns, rows) for rows in sets)
-    found = span_of(A.astype(np.float64)).concentrated(3, 1 - 1e-9)
-    assert (found is not None) == exact
+    U = rng.standard_normal((30, 6)) * np.where(rng.random((30, 1)) < 0.1, 20.0, 1.0)
+    h = span_of(U).leverages
+    w = U @ rng.standard_normal(6)
+    some = rng.random(30) < 0.2
+    assert np.square(w[some]).sum() <= h[some].sum() * np.square(w).sum() * (1 + 1e-12)
+    # the best combination for a row has exactly its share
+    best = U @ np.linalg.solve(U.T @ U, U[0])
+    assert best[0] ** 2 / np.square(best).sum() == pytest.approx(h[0])
 
 
 @pytest.mark.parametrize("small", [1.0, 1e-2, 1e-6, 1e-10])
 @pytest.mark.parametrize("rows", [1, 2])
-def test_a_column_beside_one_that_differs_from_it_in_few_rows_is_found(
+def test_a_column_beside_one_that_differs_from_it_in_few_rows_has_a_leverage_of_one(
     small: float, rows: int
 ) -> None:
     x = np.random.default_rng(0).standard_normal(500)
     other = x + small * (x >= np.sort(x)[-rows])
-    assert span_of(np.column_stack([np.ones(500), x])).concentrated(3, 1 - 1 / 500) is None
-    found = span_of(np.column_stack([np.ones(500), x, other])).concentrated(3, 1 - 1 / 500)
-    assert found is not None
-    assert len(found.rows) == rows
+    assert span_of(np.column_stack([np.ones(500), x])).leverages.max() < 0.1
+    h = np.sort(span_of(np.column_stack([np.ones(500), x, other])).leverages)
+    assert h[-rows:].sum() == pytest.approx(1.0, abs=0.03)
 
 
-def test_columns_are_found_together_that_come_one_after_the_other_on_other_rows() -> None:
+def test_columns_that_come_one_after_the_other_on_other_rows_count_together() -> None:
     rng = np.random.default_rng(0)
     A = np.column_stack([np.ones(200), rng.standard_normal((200, 3))])
     first = Span().extended(A[:-2], np.arange(198))
-    assert first.concentrated(3, 0.995) is None
     both = first.extended(A, np.arange(200))
-    found = both.concentrated(3, 0.995)
-    assert found is not None
-    assert set(found.rows) <= {198, 199}
+    assert both.leverages[198:].sum() > 0.99 > first.leverages.max()
     again = first.extended(A[:-2] @ rng.standard_normal((4, 4)), np.arange(198))
-    assert again.Q.shape == first.Q.shape
+    assert again.rank == first.rank
 
 
-def test_larger_sets_are_found_from_each_row_that_can_be_in_one() -> None:
+def some_sums(n: int) -> list[RowSum]:
     rng = np.random.default_rng(1)
-    A = np.column_stack([np.ones(300), rng.standard_normal((300, 4))])
-    hidden = np.zeros(300)
-    hidden[[3, 90, 200, 250]] = [1.0, -2.0, 1.5, 1.0]
-    span = span_of(np.column_stack([A, A[:, 1] + 0.01 * hidden]))
-    assert span.concentrated(4, 1 - 1 / 300) is None
-    found = span.concentrated(5, 1 - 1 / 300)
-    assert found is not None
-    assert sorted(found.rows) == [3, 90, 200, 250]
+    rows = rng.permutation(n)[: n - 5]
+    A = np.column_stack([np.ones(n - 5), rng.standard_normal((n - 5, 3))])
+    A[:, 3] *= 1e6
+    return [
+        RowSum(rows, rng.random((n - 5, 2)), A),
+        RowSum(rows, rng.random((n - 5, 1)), A, symmetric=True),
+        RowSum(np.repeat(np.arange(n // 2), 2), rng.random((n // 2 * 2, 1))),
+    ]
 
 
-@pytest.mark.parametrize("decoys", [0, 14, 40])
-def test_rows_of_a_higher_leverage_do_not_hide_a_set_of_four(decoys: int) -> None:
-    rng = np.random.default_rng(3)
-    x = np.sort(rng.standard_normal(800))
-    columns = [np.ones(800), x >= x[400], x >= x[404]]
-    for j in range(decoys):
-        columns.append(np.sin((j + 1) * x) + 30 * (x == x[9 * j]))
-    found = span_of(np.column_stack(columns).astype(np.float64)).concentrated(5, 0.99)
-    assert found is not None
-    assert sorted(found.rows) == [400, 401, 402, 403]
+def test_by_blocks_of_rows_leverages_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    sums = some_sums(300)
+    ledger = DisclosureLedger()
+    ledger.add("key", sums)
+    monkeypatch.setattr(module, "BLOCK", 64)
+    exact = ledger.leverages()
+    assert exact.sum() == pytest.approx(sum(each.number for each in sums))  # they are independent
+    assert np.abs(by_blocks(sums) - exact).max() < 1e-10
+    monkeypatch.setattr(module, "LARGEST", 0)
+    assert np.abs(ledger.leverages() - exact).max() < 1e-10
+
+
+def test_the_vectors_of_sums_are_the_products_that_are_summed() -> None:
+    rng = np.random.default_rng(2)
+    W, A = rng.integers(-3, 4, (20, 2)).astype(float), rng.integers(1, 5, (20, 3)).astype(float)
+    rows = np.arange(20)
+    gradients = [W[:, k] * A[:, j] for k in range(2) for j in range(3)]
+    products = [W[:, 0] * A[:, i] * A[:, j] for i in range(3) for j in range(i, 3)]
+    for each, expected in (
+        (RowSum(rows, W, A), gradients),
+        (RowSum(rows, W[:, :1], A, symmetric=True), products),
+        (RowSum(rows, W), list(W.T)),
+    ):
+        found = each.vectors()
+        assert found.shape == (20, each.number)
+        for one, other in zip(found.T, expected, strict=True):
+            assert np.linalg.matrix_rank(np.column_stack([one, other])) == 1

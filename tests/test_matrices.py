@@ -1,4 +1,4 @@
-"""A client tells as many matrices of its rows as its owner and strict checks allow."""
+"""A client discloses as many matrices of its rows as its owner allows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 import fedsplit as fs
-from fedsplit.clients.local_models import LocalModel
 from fedsplit.clients.questions import Information
 from fedsplit.data.sources.sources import sources
 from fedsplit.errors import InputError
@@ -34,9 +33,7 @@ def cohort(
     sizes: tuple[int, ...] = (60, 45, 30), strict: bool = False, vectors: bool = False
 ) -> DatasetCohort:
     datasets = [Dataset(each) for each in sources(people(sizes=sizes))]
-    # of the counts alone: what rows stand out at so many points is another guard
-    rules = Rules(refuse=strict, leverage=1.0, predictor=np.inf)
-    return DatasetCohort(datasets, rules, vectors)
+    return DatasetCohort(datasets, Rules(refuse=strict), vectors)
 
 
 def fit(clients: DatasetCohort, **settings: object) -> fs.Model:
@@ -56,47 +53,9 @@ def test_clients_whose_owner_allows_vectors_only_make_the_whole_fit_use_them() -
     np.testing.assert_allclose(vectors.params, matrices.params, rtol=1e-9)
 
 
-def test_strict_clients_with_few_rows_tell_no_matrices_in_the_rounds() -> None:
-    many = fit(cohort((60, 45, 300)), strict=True)
-    few = fit(cohort((60, 45, 20)), strict=True)
-    assert (many.settings.method, few.settings.method) == ("information", "quasi-newton")
-    assert few.warnings == [
-        "client hospital2 has too few rows for 10 matrices of them, so that the rounds use vectors"
-    ]
-    assert fit(cohort((60, 45, 20))).settings.method == "information"  # it is said, not refused
-
-
-def test_the_matrix_of_a_gaussian_model_is_told_with_the_moments_and_does_not_count() -> None:
-    frames = people(sizes=(60, 45, 30))
-    few = fs.fit(frames, "visits ~ age", strict=True)
-    assert (few.settings.method, few.warnings) == ("information", [])
-    assert fs.path(frames, "visits ~ age", strict=True, n_lambdas=30).converged.all()
-
-
-@pytest.mark.parametrize("rules", [{"vectors": True}, {"strict": True}])
-def test_a_method_that_needs_more_matrices_is_refused_in_words(rules: dict[str, bool]) -> None:
+def test_a_method_that_needs_more_matrices_is_refused_in_words() -> None:
     with pytest.raises(InputError, match=r"client hospital.*: choose the method quasi-newton"):
-        fit(cohort((60, 45, 20), **rules), method="information")
-
-
-def test_a_server_that_goes_on_asking_gets_no_more_matrices() -> None:
-    clients = cohort((60, 45, 300), strict=True)
-    seen: list[Request] = []
-
-    class Listening(LocalChannel):
-        def ask(self, requests, timeout):  # type: ignore[no-untyped-def]  # as it is there
-            seen.extend(requests.values())
-            return super().ask(requests, timeout)
-
-    model = fit_over(Listening(clients), FitOptions(None, FORMULA, family="poisson"))
-    [request] = {each.key: each for each in seen if isinstance(each.question, LocalModel)}.values()
-    # so near to each other that no row stands out between them
-    points = 1e-6 * np.random.default_rng(0).standard_normal((15 - model.rounds, 2))
-    for x in points:
-        clients.answer(request._replace(question=Information(x)))
-    clients.answer(request._replace(question=Information(points[-1])))  # a repetition is free
-    with pytest.raises(InputError, match="has told 15 matrices of its rows, and its rules"):
-        clients.answer(request._replace(question=Information(np.zeros(2))))
+        fit(cohort((60, 45, 20), vectors=True), method="information")
 
 
 def asked(clients: DatasetCohort) -> tuple[Settle, Request]:
@@ -130,21 +89,20 @@ def matrices_until_refused(clients: DatasetCohort, request: Request, question: o
         lambda x: Along(x, np.eye(2), 3, curved=True),
         lambda x: Fitted(x, 1.0, Along(x, np.eye(2), 3, curved=True)),
         lambda x: Fitted(x, 1.0, expected=True),
-        lambda x: LocalModel(x, None, None, 0.0, None, both=True),
     ],
-    ids=["information", "along", "fitted_along", "fitted_expected", "local_model"],
+    ids=["information", "along", "fitted_along", "fitted_expected"],
 )
 def test_every_way_to_a_matrix_is_counted(question: object) -> None:
-    clients = cohort((60, 45, 300), strict=True)
+    clients = cohort((60, 45, 300), vectors=True)
     _, request = asked(clients)
-    assert matrices_until_refused(clients, request, question) < 15
+    assert matrices_until_refused(clients, request, question) <= 16
 
 
 def test_a_count_goes_on_when_rows_are_coded_and_scaled_anew() -> None:
-    clients = cohort((60, 45, 300), strict=True)
+    clients = cohort((60, 45, 300), vectors=True)
     settle, request = asked(clients)
     clients.answer(request._replace(question=FIRST))
-    assert matrices_until_refused(clients, request, Information) < 15
+    assert matrices_until_refused(clients, request, Information) < 16
     other = replace(settle.coding.plan, family="gaussian")
     clients.code(replace(settle.coding, plan=other))
     clients.release()
@@ -152,8 +110,6 @@ def test_a_count_goes_on_when_rows_are_coded_and_scaled_anew() -> None:
     clients.settle(settle.coding, frame)
     other_key = request._replace(key=key_of(settle.coding, frame))
     assert matrices_until_refused(clients, other_key, Information) == 0
-    with pytest.raises(InputError, match="has told 15 matrices"):
-        clients.answer(other_key._replace(question=FIRST))  # other coordinates, another matrix
     clients.settle(settle.coding, settle.frame)
     clients.answer(request._replace(question=FIRST))  # a repetition is free
 

@@ -93,8 +93,6 @@ RAND_COLUMNS = (
     "mdvis logc idp lpi fmde linc xage female child black educdec physlm disea health plan visited"
 )
 TABLE = "mdvis ~ logc + idp + fmde + linc + xage + female + educdec + physlm + disea"
-ALONE = "of the 16 rows of a site with poor health one has logc above 0: a sum is its logc"
-CELL = "a product of two columns (logc and C(health)[T.poor])"
 RAND = [
     Analysis(TABLE, "poisson"),
     Analysis("mdvis ~ logc + disea", "poisson"),  # docs/fit.md
@@ -114,28 +112,15 @@ RAND = [
     Analysis("lpi ~ logc + linc + xage + female"),
     Analysis("disea ~ xage + female + linc + black"),
     Analysis("educdec ~ linc + lpi + female"),
-    Analysis(
-        "linc ~ xage + female + educdec",
-        "huber",
-        {},
-        "carry the difference|singled out together",
-        "between two points one or two rows of a site cross δ",
-    ),
+    Analysis("linc ~ xage + female + educdec", "huber"),
     Analysis("I(mdvis + 1) ~ logc + linc + disea", "gamma"),
     Analysis("mdvis ~ logc + linc + xage + disea", "poisson", {"ridge": 1.0}),
     Analysis(TABLE, "poisson", {"l1": 5.0}),
     Analysis("health ~ xage + linc + disea", "multinomial"),
-    Analysis(f"{TABLE} + C(health)", "poisson", {}, CELL, ALONE),  # the table of the README
-    Analysis(f"{TABLE} + C(health)", "poisson", {"l1": 5.0}, CELL, ALONE),
-    Analysis("{mdvis > 0} ~ logc + linc + xage + female + C(health)", "logistic", {}, CELL, ALONE),
-    Analysis("I(log(mdvis + 1)) ~ logc + linc + disea + C(health)", "gaussian", {}, CELL, ALONE),
-    Analysis(
-        "mdvis ~ cut(xage, c(0, 18, 40, 64)) + female",
-        "poisson",
-        {},
-        "singles out row",
-        "one row of a site is beyond the last break, so that all others differ from all by one",
-    ),
+    Analysis(f"{TABLE} + C(health)", "poisson"),  # the table of the README
+    Analysis("{mdvis > 0} ~ logc + linc + xage + female + C(health)", "logistic"),
+    Analysis("I(log(mdvis + 1)) ~ logc + linc + disea + C(health)"),
+    Analysis("mdvis ~ cut(xage, c(0, 18, 40, 64)) + female", "poisson"),
     Analysis(
         "mdvis ~ C(health) * C(plan) * female",
         "poisson",
@@ -150,28 +135,8 @@ DIABETES = [
     Analysis("target ~ age + C(sex) + bmi", options={"ridge": 1.0}),
     Analysis("target ~ poly(bmi, 2) + age"),
     Analysis("high ~ bmi + bp", "logistic"),
-    Analysis(
-        "score ~ bmi + bp",
-        "gamma",
-        {},
-        "few rows are singled out together with earlier points",
-        "a site has too few rows for ten matrices, and the points of a run by vectors together "
-        "single out two of its rows",
-    ),
-    Analysis(
-        "target ~ bmi + bp + age",
-        "huber",
-        {"delta": 80.0},
-        "singled out together|carry the difference",
-        "between two points one of 40 rows crosses δ: the difference of their curvature",
-    ),
-    Analysis(
-        "target ~ bmi + bp + age",
-        "huber",
-        {},
-        "carries a direction|carry a direction",
-        "δ is 1.345 units of a target with a deviation of 77: hardly a row is within it",
-    ),
+    Analysis("score ~ bmi + bp", "gamma"),
+    Analysis("target ~ bmi + bp + age", "huber", {"delta": 80.0}),
     Analysis(
         "target ~ age + sex + bmi + bp + s1 + s2 + s3 + s4 + s5 + s6",
         "gaussian",
@@ -242,15 +207,10 @@ def test_rounded_sums_cost_a_strict_fit_less_than_its_certificate_allows(family:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not real.FLIGHTS.exists(), reason="make data downloads the flights")
-def test_models_of_the_flights_are_answered_unless_a_few_flights_left_at_an_hour_of_their_own() -> (
-    None
-):
+def test_models_of_the_flights_are_answered() -> None:
     carriers = [path for path in sorted(real.FLIGHTS.glob("*.csv")) if path.stem != "OO"]
     assert fs.fit(carriers, "late ~ hour + month", family="logistic", strict=True).converged
     assert fs.fit(carriers, "distance ~ hour + month", strict=True).converged
-    # hour alone decides what the points tell of F9, all of whose flights are equally long
-    with pytest.raises(InputError, match=r"client F9: .*few rows carry the difference .*\(1, with"):
-        fs.fit(carriers, "late ~ distance + hour", family="logistic", strict=True)
 
 
 def table() -> list[str]:

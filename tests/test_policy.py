@@ -158,8 +158,12 @@ def test_the_command_says_what_a_policy_would_allow(
     frame["near"] = frame.x + 0.01 * (frame.x == frame.x.max())  # their difference is one row
     frame.to_csv(folder / "near.csv", index=False)
     capsys.readouterr()
-    assert run(["policy", "check", str(folder / "near.csv"), "--formula", "y ~ x + near"]) == 1
-    assert "singles out row" in " ".join(capsys.readouterr().out.split())
+    near = ["policy", "check", str(folder / "near.csv"), "--formula", "y ~ x + near"]
+    assert run(near) == 0
+    path = str(policy(folder, "largest_leverage = 0.9"))
+    capsys.readouterr()
+    assert run([*near, "--policy", path]) == 1
+    assert "the leverage of a row would be 1.0000" in " ".join(capsys.readouterr().out.split())
     assert run(["policy", "check", data, "--formula", "y ~ nothing"]) == 1
     assert "refused: there is no column" in " ".join(capsys.readouterr().out.split())
     assert run(["policy", "check", str(folder / "none.csv")]) == 2

@@ -28,8 +28,8 @@ from fedsplit.clients.stochastic import BatchCurvature
 from fedsplit.clients.sums import GRID, rounded, rounded_products
 from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.problem import Problem
-from fedsplit.regression.client.guards.told import unpadded
-from fedsplit.regression.client.guards.told_sums import RoundedLeastSquares, rounded_parts
+from fedsplit.regression.client.guards.points import unpadded
+from fedsplit.regression.client.guards.rounding import RoundedLeastSquares, rounded_parts
 from problems import LOSSES, problem
 
 D = 4

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from attacks.server import NAME, ROWS, Refused, Server
+from attacks.server import NAME, ROWS, Server
 from fedsplit.commands.app import run
 from fedsplit.data.sources.sources import sources
 from fedsplit.data.tables import Source
@@ -22,7 +22,6 @@ from fedsplit.regression.client.questions.survey import Survey
 from fedsplit.regression.client.survey import RowCounts
 from fedsplit.sites.events import Event
 from fedsplit.sites.options import SiteOptions
-from fedsplit.sites.rows.snapshot import Snapshot
 from fedsplit.sites.rows.snapshots import Snapshots
 from fedsplit.sites.service import Site
 from owners import disk_full
@@ -155,22 +154,6 @@ def test_another_way_to_read_the_same_file_is_a_change_of_its_rows(clinic: Clini
     assert "(1 row added, 1 removed)" in clinic.told
 
 
-@pytest.mark.parametrize("count", [3, 10])
-def test_a_few_new_rows_do_not_end_the_work_on_those_that_were_there(
-    clinic: Clinic, count: int
-) -> None:
-    models = ["income ~ age + visits + ill + C(ward)", "visits ~ age + income"]
-    for formula in models:
-        clinic.code(formula)
-    clinic.write(pd.concat([clinic.frame, newcomers(clinic.frame, count)]))
-    clinic.survey()
-    for formula in [*models, "visits ~ age"]:
-        assert clinic.code(formula).n == ROWS
-    assert clinic.site.refusals.found() == []
-    assert "what was asked before would single out" in clinic.told
-    assert "new rows until none stand out" in clinic.told
-
-
 def test_enough_new_rows_are_used_and_everything_can_be_asked_again(clinic: Clinic) -> None:
     models = ["income ~ age + visits + ill + C(ward)", "visits ~ age + income"]
     for formula in models:
@@ -265,24 +248,6 @@ def test_without_room_for_a_new_copy_the_last_one_answers(clinic: Clinic) -> Non
     assert clinic.survey().rows == 21 * ROWS
 
 
-def test_after_a_restart_a_copy_is_opened_once_for_all_that_was_asked_of_it(
-    clinic: Clinic, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for column in ("age", "income", "visits"):
-        clinic.survey(column)
-    clinic.site = clinic.started()
-    opened = []
-    source = Snapshot.source
-
-    def counted(copy: Snapshot) -> Source:
-        opened.append(copy)
-        return source(copy)
-
-    monkeypatch.setattr(Snapshot, "source", counted)
-    clinic.survey("ill")
-    assert len(opened) == 1
-
-
 def test_a_file_with_its_old_time_and_size_is_seen_to_be_another(clinic: Clinic) -> None:
     clinic.write(clinic.frame)
     clinic.survey()
@@ -347,19 +312,22 @@ def test_a_first_file_that_cannot_be_read_is_named(clinic: Clinic, tmp_path: Pat
         Site(NAME, str(clinic.path), folder=tmp_path / "another", options=SiteOptions(rules=STRICT))
 
 
-def test_what_was_answered_is_known_after_a_restart_and_under_a_later_copy(
+def test_what_was_disclosed_of_earlier_copies_counts_with_that_of_later_ones(
     tmp_path: Path,
 ) -> None:
     clinic = Clinic(tmp_path, few=2)
     clinic.code("income ~ age")
+    largest = []
     for more in (0, 100):
         clinic.write(pd.concat([clinic.frame, newcomers(clinic.frame, more)]))
         clinic.site = clinic.started()
         clinic.survey()
-        with pytest.raises(Refused):
-            clinic.code("income ~ age + bmi")
-        clinic.site.refusals.clear()
-    assert clinic.code("income ~ age").n == ROWS + 100
+        clinic.code("income ~ age + bmi")
+        h = clinic.site._rows.cohort.leverages()["clinic"]
+        assert len(h) == ROWS + more
+        largest.append(h[ROWS - 2 : ROWS].sum())
+    # the two rows without a bmi are the difference of both models, whichever copy answered
+    assert min(largest) > 0.99
 
 
 def test_a_copy_is_read_with_the_names_marks_and_dates_of_its_file(tmp_path: Path) -> None:

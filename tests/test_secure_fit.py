@@ -23,11 +23,8 @@ from fedsplit.data.sources.sources import sources
 from fedsplit.errors import InputError, RequestError, RowError
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
-from fedsplit.regression.client.design import Recession
-from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.questions import FIT_QUESTIONS
 from fedsplit.regression.client.questions.fitted import Fitted
-from fedsplit.regression.client.questions.moments import Code
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.remote.channel import LocalChannel, Reply, Request
@@ -352,22 +349,6 @@ def test_a_client_whose_rows_all_recede_adds_nothing(places: int) -> None:
     assert secure.nobs == open_fit.nobs == 320
     assert secure.llf == pytest.approx(open_fit.llf, rel=1e-12)
     assert secure.null_deviance == pytest.approx(open_fit.null_deviance, rel=1e-12)
-
-
-def test_under_rules_a_client_whose_rows_all_recede_refuses() -> None:
-    spy = Spy(frames())
-    assert isinstance(spy.cohort, DatasetCohort)
-    fit_over(spy, declared(levels=LEVELS))
-    [code] = [request for request, _ in spy.seen if isinstance(request.question, Code)]
-    assert isinstance(code.question, Code)
-    away = Recession((0.0,) * 4, (1.0,) * 4, tuple(map(tuple, np.eye(4))), (1.0, 0.0, 0.0, 0.0))
-    coding = replace(code.question.coding, recessions=(away,))
-    asked = code._replace(question=Code(coding))
-    assert not spy.cohort.answer(asked)[2:].any()
-    spy.cohort.rules = Rules(refuse=True)
-    spy.cohort.sums = type(spy.cohort.sums)(spy.cohort)
-    with pytest.raises(InputError, match="client s0: no row is at rest"):
-        spy.cohort.answer(asked)
 
 
 def test_clients_that_lose_their_last_models_stay_at_x_and_the_fit_is_the_same() -> None:

@@ -20,7 +20,7 @@ from fedsplit.errors import RequestError
 from fedsplit.loop.conversation import streams_of
 from fedsplit.loop.trace import Row
 from fedsplit.losses.batches import Batch, Stacked, epochs, independent
-from fedsplit.regression.client.guards.told import check_allowed
+from fedsplit.regression.client.guards.points import check_allowed
 from fedsplit.remote.channel import Request
 from fedsplit.remote.messages import read_request, write_request
 from open.moments import Moments, fedavg_moments

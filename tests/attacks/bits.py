@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from attacks.columns import LEVERAGE, RANGE
+from attacks.columns import NOTHING, RANGE
 from attacks.server import (
     ROWS,
     TALKATIVE,
@@ -232,21 +232,27 @@ def by_boundary_knots(server: Server) -> Guess:
 
 
 ATTACKS: Sequence[Attack] = [
-    Attack("bisection by a target that is refused", by_refusals, COUNTED, (1,), TALKATIVE),
-    Attack("the same from below", by_bad_values, COUNTED, (1,), TALKATIVE),
-    Attack("a break that moves", by_breaks, LEVERAGE, (1,)),
-    Attack("the edge of a histogram that moves", by_histograms, LEVERAGE, (1,)),
-    Attack("the unit in which a norm is another power of 2", by_norm, SUMS, (1,)),
-    Attack("the way on which a spread is another power of 2", by_spread, SUMS, (1,)),
-    Attack("the point at which all margins are positive", by_margin, "no margins", (1,)),
-    Attack("the point at which a site stays where it is", by_staying, "no margins", (1,)),
-    Attack("a direction that turns", by_direction, "no directions", (1,)),
+    Attack(
+        "bisection by a target that is refused", by_refusals, COUNTED, (1,), TALKATIVE, seen=False
+    ),
+    Attack("the same from below", by_bad_values, COUNTED, (1,), TALKATIVE, seen=False),
+    Attack("a break that moves", by_breaks, NOTHING, (1,)),
+    Attack("the edge of a histogram that moves", by_histograms, HISTOGRAMS, (1,)),
+    Attack("the unit in which a norm is another power of 2", by_norm, SUMS, (1,), seen=False),
+    Attack("the way on which a spread is another power of 2", by_spread, SUMS, (1,), seen=False),
+    Attack(
+        "the point at which all margins are positive", by_margin, "no margins", (1,), seen=False
+    ),
+    Attack(
+        "the point at which a site stays where it is", by_staying, "no margins", (1,), seen=False
+    ),
+    Attack("a direction that turns", by_direction, "no directions", (1,), seen=False),
     Attack("calibration as the intercept moves", by_calibration, "five calibrations", (1,)),
-    Attack("two calibrations on either side of a row", by_a_moved_bin, LEVERAGE, (1,)),
+    Attack("two calibrations on either side of a row", by_a_moved_bin, NOTHING, (1,)),
     Attack(
         "calibrations of one target in five ways", by_targets_in_other_words, "five a column", (1,)
     ),
     Attack("a last cell that is empty or withheld", by_withheld_counts, HISTOGRAMS, (1,)),
-    Attack("a unit in which the largest value overflows", by_overflow, RANGE, (1,)),
-    Attack("boundary knots that move", by_boundary_knots, "no such warning", (1,)),
+    Attack("a unit in which the largest value overflows", by_overflow, RANGE, (1,), seen=False),
+    Attack("boundary knots that move", by_boundary_knots, "no such warning", (1,), seen=False),
 ]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from attacks.points import TOGETHER, shared
+from attacks.points import NOTHING, shared
 from attacks.server import Attack, Guess, Server
 from fedsplit.arrays import Array, packed
 from fedsplit.clients.local_models import LocalModel
@@ -16,7 +16,7 @@ from fedsplit.local.gradient import GradientProx
 from fedsplit.regression.client.design import Moments
 from fedsplit.regression.client.questions.moments import Code
 
-ALONE = "answers depend on points that are checked"
+ALONE = "answers depend on points that they name"
 SIGNS = ((1, 0, 0), (-1, 1, 0), (-1, 0, 1), (1, 1, 1))
 """Of a mixed difference, and whether each of the first two conditions holds."""
 
@@ -181,13 +181,13 @@ def by_chords(server: Server) -> Guess:
 
 
 ATTACKS: Sequence[Attack] = [
-    Attack("one matrix beside the moments of its columns", by_one_matrix, TOGETHER, (1, 2)),
-    Attack("the same of a logistic model", by_a_logistic_matrix, TOGETHER, (1, 2)),
-    Attack("gradients of a complement", by_complements, TOGETHER, (1, 2)),
-    Attack("gradients beside matrices", by_gradients_and_matrices, TOGETHER, (1, 2)),
-    Attack("gradients beside moments", by_moments_and_gradients, TOGETHER, (1, 2)),
-    Attack("an offset that is a product of conditions", by_offset, TOGETHER, (1, 2)),
-    Attack("gradients of successes and failures", by_groups, TOGETHER, (1, 2)),
+    Attack("one matrix beside the moments of its columns", by_one_matrix, NOTHING, (1, 2)),
+    Attack("the same of a logistic model", by_a_logistic_matrix, NOTHING, (1, 2)),
+    Attack("gradients of a complement", by_complements, NOTHING, (1, 2)),
+    Attack("gradients beside matrices", by_gradients_and_matrices, NOTHING, (1, 2)),
+    Attack("gradients beside moments", by_moments_and_gradients, NOTHING, (1, 2)),
+    Attack("an offset that is a product of conditions", by_offset, NOTHING, (1, 2)),
+    Attack("gradients of successes and failures", by_groups, NOTHING, (1, 2)),
     Attack("a prox that starts elsewhere", by_starts, ALONE, (1, 2)),
     Attack("a local model whose steps are chosen", by_chords, ALONE, (1, 2)),
 ]

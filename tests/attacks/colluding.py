@@ -32,7 +32,9 @@ class Colluding(Server):
 
     def started(self, fresh: bool = False) -> Site:
         options = SiteOptions(rules=self.rules, fresh=fresh)
-        return UnmaskedSite(NAME, str(self.path), folder=self.folder, options=options)
+        site = UnmaskedSite(NAME, str(self.path), folder=self.folder, options=options)
+        site._rows.cohort.records = True
+        return site
 
     def ask(self, question: Question, key: str = "") -> Any:
         asked = question.for_sums(FEWEST)

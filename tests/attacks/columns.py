@@ -19,13 +19,13 @@ from attacks.server import (
 )
 from fedsplit.arrays import Array
 from fedsplit.clients.questions import Information
-from fedsplit.regression.client.design import Recession, Scaling
+from fedsplit.regression.client.design import Scaling
 from fedsplit.regression.client.questions.coding import Frame, key_of
 from fedsplit.regression.client.questions.moments import Code, Products, Settle
 from fedsplit.regression.client.questions.survey import Survey
 
-LEVERAGE = "leverage of all that was answered"
-PRODUCTS = "leverage of products of two columns"
+GROUP = "groups of fewer than k rows"
+NOTHING = ""
 DIGITS = "no column that is mostly rounding"
 RANGE = "numbers between 1e-100 and 1e100"
 ROUNDED = "sums are rounded"
@@ -94,18 +94,6 @@ def by_exact_differences(server: Server) -> Guess:
     server.ask(Settle(coding, frame))
     H = server.ask(Information(np.zeros(2)), key_of(coding, frame)).rows[0]
     return Guess(1e3 * H[0, 1] / math.sqrt(H[0, 0] / server.few), server.secret)
-
-
-def by_recession(server: Server) -> Guess:
-    """Only rows at rest along a direction take part: all but the oldest few."""
-    condition = f"I(age >= {server.oldest()})"
-    formula = f"visits ~ {condition} + income"
-    eye = tuple(map(tuple, np.eye(3)))
-    along = Recession((0.0,) * 3, (1.0,) * 3, eye, (0.0, 1.0, 0.0))
-    every = server.code("visits ~ income", "poisson")
-    some = server.code(formula, "poisson", recessions=(along,))
-    income = every.weight * every.mean[1] - some.weight * some.mean[2]
-    return Guess(income, server.secret)
 
 
 def by_spline(server: Server) -> Guess:
@@ -297,32 +285,33 @@ def by_rounded_combinations(server: Server) -> Guess:
 
 
 ATTACKS: Sequence[Attack] = [
-    Attack("a condition that holds for few rows", by_condition, LEVERAGE),
-    Attack("60 conditions at once, two of which differ in few rows", by_many_conditions, LEVERAGE),
-    Attack("two models, one with a column that few rows lack", by_nested_models, LEVERAGE),
-    Attack("`I(age + 0.01*(age >= t))` beside `age`", by_a_near_copy, LEVERAGE),
-    Attack("the same with 1e-12, by combinations of columns", by_rounding, LEVERAGE),
-    Attack("the same in the last bit, in twice the precision", by_exact_differences, LEVERAGE),
+    Attack("a condition that holds for few rows", by_condition, GROUP),
+    Attack("60 conditions at once, two of which differ in few rows", by_many_conditions, NOTHING),
+    Attack("two models, one with a column that few rows lack", by_nested_models, NOTHING),
+    Attack("`I(age + 0.01*(age >= t))` beside `age`", by_a_near_copy, NOTHING),
+    Attack("the same with 1e-12, by combinations of columns", by_rounding, NOTHING),
+    Attack("the same in the last bit, in twice the precision", by_exact_differences, NOTHING),
     Attack(
         "a condition with a little of another column",
         by_dilution,
-        "a limit of 0.9, not 1 - 1/n",
+        NOTHING,
         (1,),
     ),
-    Attack("rows at rest along a direction", by_recession, LEVERAGE),
-    Attack("a spline with a knot before the last rows", by_spline, LEVERAGE),
-    Attack("`cut` whose breaks leave out few rows", by_interval, LEVERAGE),
-    Attack("counts of levels with and without a column", by_levels, LEVERAGE),
-    Attack("an offset that makes one exposure the sum", by_offset, LEVERAGE, (1,)),
-    Attack("moments before and after patients were added", by_added_patients, "snapshots"),
-    Attack("a product of two conditions", by_a_product, PRODUCTS, (1, 2)),
-    Attack("the same beside weights", by_a_weight, PRODUCTS, (1, 2)),
-    Attack("the same, added to other columns", by_masked_products, PRODUCTS, (1, 2)),
-    Attack("the difference of two products", by_a_difference_of_products, PRODUCTS, (1, 2)),
-    Attack("the cells of five conditions and five others", by_crossed_conditions, PRODUCTS, (1,)),
-    Attack("a product of columns of two scales", by_two_scales, PRODUCTS, (1,)),
+    Attack("a spline with a knot before the last rows", by_spline, GROUP),
+    Attack("`cut` whose breaks leave out few rows", by_interval, NOTHING),
+    Attack("counts of levels with and without a column", by_levels, NOTHING),
+    Attack("an offset that makes one exposure the sum", by_offset, NOTHING, (1,)),
+    Attack(
+        "moments before and after patients were added", by_added_patients, "snapshots", seen=False
+    ),
+    Attack("a product of two conditions", by_a_product, NOTHING, (1, 2)),
+    Attack("the same beside weights", by_a_weight, NOTHING, (1, 2)),
+    Attack("the same, added to other columns", by_masked_products, NOTHING, (1, 2)),
+    Attack("the difference of two products", by_a_difference_of_products, NOTHING, (1, 2), rows=2),
+    Attack("the cells of five conditions and five others", by_crossed_conditions, NOTHING, (1,)),
+    Attack("a product of columns of two scales", by_two_scales, ROUNDED, (1,)),
     Attack("a state of `poly` that rounds its column to two steps", by_a_state, DIGITS),
-    Attack("a product of conditions times 1e-100", by_tiny_products, PRODUCTS, (1, 2)),
+    Attack("a product of conditions times 1e-100", by_tiny_products, NOTHING, (1, 2)),
     Attack("two conditions times 1e200 that differ in few rows", by_huge_columns, RANGE),
     Attack("combinations that underflow for some rows", by_underflow, RANGE),
     Attack("combinations that cancel on a part of the rows", by_rounded_combinations, ROUNDED),

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from fedsplit.arrays import Array
 from fedsplit.clients.question import Question
 from fedsplit.data.types import Type
 from fedsplit.regression.client.design import Scaling
@@ -67,7 +68,14 @@ class Server:
 
     def started(self, fresh: bool = False) -> Site:
         options = SiteOptions(rules=self.rules, fresh=fresh)
-        return Site(NAME, str(self.path), folder=self.folder, options=options)
+        site = Site(NAME, str(self.path), folder=self.folder, options=options)
+        site._rows.cohort.records = True  # also under rules that only warn
+        return site
+
+    def leverages(self) -> Array:
+        """h of every row in what the site has disclosed since it was started."""
+        found: Array = np.sort(self.site._rows.cohort.leverages()[NAME])
+        return found
 
     def ask(self, question: Question, key: str = "") -> Any:
         reply = read_reply(
@@ -91,12 +99,11 @@ class Server:
         levels = {}
         if "ward" in formula:
             levels = {"ward": WARDS}
-        recessions = changes.pop("recessions", ())
         types = changes.pop("types", {name: TYPES[name] for name in TYPES if name in formula})
         plan = Plan(formula, family, levels, types, **changes)
         if family == "logistic" and not formula.startswith(("{", "cbind")):
             plan = replace(plan, classes=["0", "1"])
-        return Coding(plan, False, (NAME,), recessions)
+        return Coding(plan, False, (NAME,))
 
     def code(self, formula: str, family: str = "gaussian", **changes: Any) -> Any:
         """The moments of a design."""
@@ -162,9 +169,13 @@ class Attack:
     few : tuple of int
         Of how many rows.
     guard : str
-        What stops it, in the table.
+        What stops it, in the table; empty if the rules of ``--strict`` do not.
     off : Rules
         The site without this guard.
+    rows : int
+        How many rows it reads when it is about one.
+    seen : bool
+        Whether it reads from sums, so that the ledger shows it.
     """
 
     title: str
@@ -172,6 +183,8 @@ class Attack:
     guard: str
     few: tuple[int, ...] = (1, 2, 4)
     off: Rules = WARN
+    rows: int = 1
+    seen: bool = True
 
 
 STRICT = Rules.strict()

@@ -12,7 +12,6 @@ import numpy as np
 from fedsplit.arrays import Array, Factors, Mask, add_diagonal, dots, matvec, packed, unpacked
 from fedsplit.clients.adding import RADIUS, ROOT, SIGN, SUM, VALUES, Rule
 from fedsplit.clients.question import (
-    Answer,
     CostQuestion,
     Part,
     anything,
@@ -124,10 +123,6 @@ class LocalModel(CostQuestion):
                 moves = [np.linalg.solve(mean, each) for each in last.gradients(self.x)]
                 return replace(self, v=self.x + self.reach * np.stack(moves))
         return replace(self, metric=None, reach=0.0)
-
-    def of_no_rows(self) -> Answer:
-        answer = super().of_no_rows()
-        return answer._replace(parts=answer.parts | {"point": self.x[None]})
 
     def to_add(self, parts: Mapping[str, Array]) -> Mapping[str, Array]:
         """The models about x, which is the same for all.

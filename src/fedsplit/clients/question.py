@@ -246,10 +246,6 @@ class Question(ABC):
         """The answer that the sums over all clients amount to; only if ``summable``."""
         raise NotImplementedError
 
-    def of_no_rows(self) -> Any:
-        """The answer of a client without rows, which adds nothing; only if ``summable``."""
-        raise NotImplementedError
-
 
 def finite(array: Array) -> bool:
     """Whether all numbers are finite."""
@@ -407,15 +403,6 @@ class CostQuestion(Question):
             parts[name] = rule.read(total, shape or (1,)).reshape(1, *shape)
         parts = self.from_added(parts, total.m)
         return Answer.of(**{name: parts[name] for name in shapes})
-
-    def of_no_rows(self) -> Answer:
-        rules = self.rules()
-        return Answer.of(
-            **{
-                name: np.full((1, *shape), rules[name].neutral)
-                for name, shape in self.shapes(self._d).items()
-            }
-        )
 
     @property
     def _d(self) -> int:

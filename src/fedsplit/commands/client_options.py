@@ -142,7 +142,10 @@ class Privacy:
     )
     strict: bool = option(
         False,
-        "Refuse requests that could disclose single rows, whatever the server asks for.",
+        "Refuse, whatever the server asks for, answers about fewer than 10 rows, levels and "
+        "conditions of fewer than 3, more parameters than a third of the rows, maxima, margins and "
+        "minibatches; round sums. Who keeps many answers can still work out single rows: how much "
+        "can rest on one is reported to you, and refused by largest_leverage of a policy.",
         "privacy",
     )
     policy: Path | None = option(

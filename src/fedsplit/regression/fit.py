@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any, TypeVar
 from warnings import warn
+
+import pandas as pd
 
 from fedsplit.clients.oracle import Removed
 from fedsplit.data.formula.formula import Formula, quoted
 from fedsplit.data.sources.sources import sources
 from fedsplit.errors import InputError, NotConverged, listed
 from fedsplit.loop.trace import Trace
+from fedsplit.regression.client.dataset import Dataset
+from fedsplit.regression.client.dataset_cohort import UNSTATED, DatasetCohort
+from fedsplit.regression.client.guards.ledger import HIGH, DisclosureLedger
 from fedsplit.regression.client.plan import columns_of
 from fedsplit.regression.engines import ENGINES
 from fedsplit.regression.fields import with_options
@@ -34,7 +40,7 @@ from fedsplit.regression.server.glm import FitReport, glm
 from fedsplit.regression.server.inference import Inference
 from fedsplit.regression.server.private import search_privately
 from fedsplit.regression.server.problem import FitProblem
-from fedsplit.remote.channel import Channel
+from fedsplit.remote.channel import Channel, LocalChannel
 from fedsplit.remote.masked import clients_of_run
 from fedsplit.remote.members import Members, Patience
 from fedsplit.remote.summed import SummedChannel
@@ -80,10 +86,54 @@ def fit(options: FitOptions) -> Model:
         if options.secure and options.dp is None:  # which declares without looking
             options = with_declaration(channel, options)
         model = fit_over(channel, options)
+        if options.strict:
+            model = with_disclosure(model, channel)
         release_rows(channel)  # a model that is kept holds results
     if not model.settled:
         warn(f"the fit did not converge: {model.warnings[-1]}", NotConverged, stacklevel=3)
-    return model
+    return replace(model, disclosed_by=partial(disclosed_by, options))
+
+
+def disclosed_by(options: FitOptions, person: str | None) -> pd.DataFrame:
+    """What the answers of a fit disclose, from the same fit once more, recorded."""
+    found = sources(options.data, options.group, options.reading, options.missing)
+    cohort = DatasetCohort([Dataset(source) for source in found])
+    cohort.records = True
+    fit_over(LocalChannel(cohort), replace(options, progress=None, checkpoint=None))
+    return leverage_table(cohort, person)
+
+
+def leverage_table(cohort: DatasetCohort, person: str | None = None) -> pd.DataFrame:
+    """By client, the largest leverage of its rows, or persons, and how many are above 0.9."""
+    h = cohort.leverages(person)
+    columns = {
+        "largest_h": {name: each.max(initial=0.0) for name, each in h.items()},
+        "above": {name: int((each > HIGH).sum()) for name, each in h.items()},
+        "of": {name: len(each) for name, each in h.items()},
+        "unstated": {name: each.ledger.count(UNSTATED) for name, each in cohort.datasets.items()},
+    }
+    return pd.DataFrame(columns).rename_axis("client")
+
+
+def with_disclosure(model: Model, channel: Channel) -> Model:
+    """A model with a warning, if much of what was disclosed can rest on single rows."""
+    match channel:
+        case LocalChannel(cohort=DatasetCohort() as cohort):
+            table = leverage_table(cohort)
+            for dataset in cohort.datasets.values():
+                dataset.ledger = DisclosureLedger()  # it holds rows
+        case _:
+            return model
+    high = table[table["above"] > 0]
+    if high.empty:
+        return model
+    counts = zip(high.index, high["above"], high["of"], strict=True)
+    cases = listed([f"{name} ({above} of {n})" for name, above, n in counts], 3)
+    note = (
+        f"rows whose leverage in all that was disclosed is above {HIGH:g}: {cases}. Who keeps the "
+        "answers could compute numbers that rest on one of them; model.disclosure() has the table"
+    )
+    return replace(model, run=replace(model.run, warnings=[*model.run.warnings, note]))
 
 
 R = TypeVar("R", bound=Regression)

@@ -342,7 +342,11 @@ class Settings:
         check=partial(one_of, known=("refuse", "leave-out")),
     )
     strict: bool = option(
-        False, "Refuse requests that could disclose single rows, instead of warning.", "privacy"
+        False,
+        "Refuse clients of fewer than 10 rows, levels and conditions of fewer than 3, and more "
+        "parameters than a third of the rows, instead of warning; round sums, and report how much "
+        "of all answers can rest on one row. That is reported, not refused.",
+        "privacy",
     )
     secure: bool = option(
         False,

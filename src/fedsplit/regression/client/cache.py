@@ -6,7 +6,6 @@ import hashlib
 import re
 import shutil
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,15 +19,13 @@ from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import Design, Moments, Scaling
 from fedsplit.regression.client.grouped import Groups
-from fedsplit.regression.client.guards.answered import Answered
-from fedsplit.regression.client.guards.matrices import Ledger
+from fedsplit.regression.client.guards.ledger import DisclosureLedger
 from fedsplit.regression.client.guards.rules import WARN, Rules
-from fedsplit.regression.client.guards.slopes import Slopes
 from fedsplit.regression.client.numbers import check_numbers
 from fedsplit.regression.client.questions.coding import Coding, Frame, key_of
 from fedsplit.regression.client.questions.fit_question import FitQuestion, strict_is_asked
+from fedsplit.regression.client.questions.fitted import Fitted
 from fedsplit.regression.client.questions.moments import Coded
-from fedsplit.regression.client.told_again import told_again
 from fedsplit.regression.client.validation import (
     check_coding,
     check_frame,
@@ -101,8 +98,8 @@ class CachedCohort(DatasetCohort):
         super().__init__([dataset], rules, vectors)
         self._folder = folder / "prepared"
         self._dataset = dataset
-        again = partial(told_again, dataset, rules=rules)
-        dataset.answered = Answered(dataset.name, folder / "answered", again)
+        if rules.refuse or vectors:  # otherwise rows have no numbers that last
+            dataset.ledger = DisclosureLedger(folder / "disclosed")
 
     def answer(
         self, request: Request, belongs: Callable[[Coding, Frame], None] | None = None
@@ -128,7 +125,10 @@ class CachedCohort(DatasetCohort):
                 p, r = frame.whiten.shape
                 d = d // r * p
             check_question(request.question, d)
-        return super().answer(request)
+        value = super().answer(request)
+        if self.rules.refuse and isinstance(request.question, Fitted):
+            self._dataset.private += filter(None, [self._dataset.ledger.in_words()])
+        return value
 
     def code(self, coding: Coding) -> list[Coded]:
         origin = self._origin()  # before the rows are read: they may change on the way
@@ -184,16 +184,6 @@ class CachedCohort(DatasetCohort):
     def _folder_of(self, coding: Coding) -> Path:
         return self._folder / hashlib.sha256(codec.encode(coding)).hexdigest()[:32]
 
-    def _ledger(self, name: str, model: str, kind: str) -> Ledger:
-        """Kept beside the owner's other counts: a process may end after every answer."""
-        return Ledger(self._folder.parent / kind / model[:32])
-
-    def _slopes(self, name: str) -> Slopes:
-        """On disk under rules of the owner: without them rows have no numbers that last."""
-        if name not in self._told and self.rules.refuse:
-            self._told[name] = Slopes(self._folder.parent / "slopes")
-        return super()._slopes(name)
-
     def _origin(self) -> Origin | None:
         path = self._dataset.path
         if path is None:
@@ -245,7 +235,7 @@ class CachedCohort(DatasetCohort):
         self._forget()
         self.rows = [rows]
         self._moments = [about.moments]
-        self._take(coding)
+        self._coding = coding
 
     def _about(self, coding: Coding) -> Prepared | None:
         """What is known of the rows that were coded last in this way."""

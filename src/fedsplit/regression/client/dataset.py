@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,15 +22,14 @@ from fedsplit.data.pooled.column_statistics import Statistic
 from fedsplit.data.tables import Source
 from fedsplit.data.texts import check_looks
 from fedsplit.data.types import declaration, level_form
-from fedsplit.errors import InputError, listed
+from fedsplit.errors import InputError
 from fedsplit.regression.client.design import Design
 from fedsplit.regression.client.findings import Finding
-from fedsplit.regression.client.guards import disclosure
-from fedsplit.regression.client.guards.answered import Answered, Asked, SinglesOut
-from fedsplit.regression.client.guards.blocks import Block, of_survey
-from fedsplit.regression.client.guards.matrices import Ledger
+from fedsplit.regression.client.guards import thresholds
+from fedsplit.regression.client.guards.ledger import DisclosureLedger, RowSum
 from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.regression.client.measuring import Measured, measure
+from fedsplit.regression.client.guards.statements import of_columns, of_survey
+from fedsplit.regression.client.measuring import Measured, measure, measured_columns
 from fedsplit.regression.client.plan import Plan, ReadRows
 from fedsplit.regression.client.privacy.bounded_rows import BoundedRows, bounded_rows
 from fedsplit.regression.client.privacy.privacy import Privacy
@@ -53,10 +51,12 @@ class Dataset:
 
     Attributes
     ----------
-    answered : Answered
-        The columns that were told of.
-    histograms : callable
-        Called with a name for a column; returns the ledger of its histograms.
+    ledger : DisclosureLedger
+        What was disclosed of the rows.
+    version : str
+        Which rows they are, where they may change.
+    state : callable
+        Called with what makes the sums that an answer discloses, by everything that answers.
     private : list of str
         What the owner alone should know of the last answers.
     """
@@ -69,8 +69,9 @@ class Dataset:
             self.name = name
         self._source = source
         self._ids = ids
-        self.answered = Answered(self.name)
-        self.histograms: Callable[[str], Ledger] = lambda column: Ledger()
+        self.ledger = DisclosureLedger()
+        self.version = ""
+        self.state: Callable[[Callable[[], Sequence[RowSum]]], None] = lambda make: None
         self.private: list[str] = []
         # The rows of the last survey, which is followed by a design of the same.
         self._read: ReadRows | None = None
@@ -89,6 +90,7 @@ class Dataset:
         """
         if not plan.draft:
             return SurveyAnswer((), {}, self._count(plan, rules))
+        self.state(list)  # names and types of columns are no sums over rows
         names, counts = self._source.names(), None
         profiles = self._source.columns(plan.needed)
         with suppress(*_deferred(rules)):
@@ -107,6 +109,7 @@ class Dataset:
         """
         if not plan.draft:
             return self._measured(plan, statistics, rules)
+        self.state(list)  # that it cannot be read
         with suppress(*_deferred(rules)):
             typed = locally_typed(
                 plan.expanded(self._source.names()), self._source.columns(plan.needed)
@@ -121,48 +124,28 @@ class Dataset:
         if rows.frame.empty:  # there is nothing that a rule could be about
             nothing: Array = np.zeros(0)
             parts = {text: each.part(nothing, rules.withheld) for text, each in statistics.items()}
+            self.state(lambda: [])
             return Measured(0, parts, ())
-        asked = Asked(plan, statistics=statistics)
-        admit = partial(self._admit, rules, asked)
-        now = self.answered.of_now(asked)
-        ledgers = self.histograms
-        return measure(self.name, plan.parsed, rows, statistics, rules, admit, ledgers, now)
-
-    def _admit(self, rules: Rules, asked: Asked, made: Callable[[], Block]) -> None:
-        """Refuse columns that, with all that was answered before, single out rows."""
-        if rules.refuse:
-            block = made()
-            self.admit(asked, block._replace(rows=self.numbers(block.rows)), rules)
-
-    def admit(self, asked: Asked, block: Block, rules: Rules) -> None:
-        """Refuse columns that, with all that was answered before, single out rows; say why."""
-        try:
-            self.answered.admit(asked, block, rules)
-        except SinglesOut as error:
-            lacking = [
-                column
-                for column in sorted(self.answered.sometimes(asked))
-                if self._lacks(column, error.rows)
-            ]
-            if not lacking:
-                raise
-            raise SinglesOut(
-                f"{error}. Rows that lack {listed(lacking)} are left out of some models and not of "
-                "others: models of one project need the same option columns",
-                error.rows,
-            ) from None
-
-    def _lacks(self, column: str, rows: Sequence[int]) -> bool:
-        """Whether one of some rows has no value in a column."""
-        missing = np.asarray(pd.isna(self._source.take({column: "text"})[column]))
-        numbers = self.numbers(np.arange(len(missing)))
-        return bool(missing[np.isin(numbers, rows)].any())
+        found = measure(self.name, plan, rows, statistics, rules, self.ledger, self.version)
+        where = self.numbers(rows.frame.index.to_numpy(dtype=np.intp))
+        self.state(
+            lambda: of_columns(measured_columns(self.name, plan, rows, statistics, rules), where)
+        )
+        return found
 
     def numbers(self, places: NDArray[np.intp]) -> NDArray[np.intp]:
         """The numbers of rows that are at these places of the source."""
         if self._ids is None:
             return places
         return self._ids[places]
+
+    def persons(self, column: str) -> NDArray[np.intp]:
+        """Whose row each row is, (n,), by a column; rows without a value are one person."""
+        if column not in self._source.names():
+            raise InputError(f"client {self.name}: there is no column {column}")
+        values = self._source.take({column: "text"})[column]
+        codes: NDArray[np.intp] = pd.factorize(values, use_na_sentinel=False)[0]
+        return codes
 
     def _count(self, plan: Plan, rules: Rules) -> RowCounts:
         """Read the columns of a plan, and count the rows that are complete in them."""
@@ -173,11 +156,12 @@ class Dataset:
                 levels[column] = counted_levels(read.frame[column].array)
                 if column not in plan.categories:
                     check_looks(f"client {self.name}", column, levels[column])
-                disclosure.check_levels(self.name, column, levels[column])
+                thresholds.check_levels(self.name, column, levels[column])
         complete = len(read.frame)
-        warnings = disclosure.in_columns(self.name, complete, levels, rules)
-        disclosure.refuse(warnings, rules)
-        self._admit(rules, Asked(plan, survey=True), partial(of_survey, read.frame, plan))
+        warnings = thresholds.in_columns(self.name, complete, levels, rules)
+        thresholds.refuse(warnings, rules)
+        where = self.numbers(read.frame.index.to_numpy(dtype=np.intp))
+        self.state(lambda: of_survey(read.frame, plan, where))
         warnings += self._notes(read.merged)
         orders = {column: each for column, each in read.orders.items() if column in levels}
         return RowCounts(plan.types, read.rows, complete, read.missing, levels, orders, warnings)
@@ -259,14 +243,14 @@ class Dataset:
             condition = None
         counts = self._used_levels(levels, frame)
         counts |= counted(formula.pooled, plan.rows(frame))
-        found = disclosure.in_columns(self.name, rows.rows, counts, rules)
-        found += disclosure.in_rows(rows, condition, rules)
-        disclosure.refuse(found, rules)
+        found = thresholds.in_columns(self.name, rows.rows, counts, rules)
+        found += thresholds.in_rows(rows, condition, rules)
+        thresholds.refuse(found, rules)
         if rules.refuse:
-            told = np.column_stack([rows.b, rows.A])
-            disclosure.check_digits(self.name, [formula.target, *rows.columns], told)
+            columns = np.column_stack([rows.b, rows.A])
+            thresholds.check_digits(self.name, [formula.target, *rows.columns], columns)
             others = np.column_stack([rows.w, rows.o])
-            disclosure.check_range(self.name, ["the weights", "the offset"], others)
+            thresholds.check_range(self.name, ["the weights", "the offset"], others)
         return found
 
     def _extrapolated(self, formula: Formula, rows: ModelFrame) -> list[Finding]:
@@ -314,7 +298,7 @@ class Dataset:
             counts = np.bincount(codes[codes >= 0], minlength=len(levels))
             pairs = zip(levels, counts, strict=True)
             counts_of[column] = {level: int(count) for level, count in pairs if count}
-            disclosure.check_levels(self.name, column, counts_of[column])
+            thresholds.check_levels(self.name, column, counts_of[column])
         return counts_of
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -10,30 +10,43 @@ from typing import Any
 import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.clients.question import CostQuestion
+from fedsplit.clients.question import CostQuestion, Question
 from fedsplit.clients.stacked import QUIET, StackedClients
 from fedsplit.clients.sums import rounded_products
 from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import InputError, RequestError
 from fedsplit.losses.observations import Observations
 from fedsplit.problem import Problem
-from fedsplit.regression.client.calibrating import may_calibrate
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.design import Calibration, Design, Moments, Scaling
 from fedsplit.regression.client.findings import Finding
-from fedsplit.regression.client.guards import disclosure
-from fedsplit.regression.client.guards.answered import Asked
-from fedsplit.regression.client.guards.blocks import of_combinations, of_design
-from fedsplit.regression.client.guards.comparison import Comparison
-from fedsplit.regression.client.guards.matrices import Ledger, MatrixGuard, check_matrices
-from fedsplit.regression.client.guards.points import PointGuard
+from fedsplit.regression.client.guards import thresholds
+from fedsplit.regression.client.guards.extremes import without_extremes
+from fedsplit.regression.client.guards.ledger import RowSum
+from fedsplit.regression.client.guards.points import (
+    At,
+    RowTerms,
+    at_named_points,
+    check_allowed,
+    points_of,
+    unpadded,
+)
+from fedsplit.regression.client.guards.rounding import (
+    RoundedLeastSquares,
+    rounded_moments,
+    rounded_parts,
+)
 from fedsplit.regression.client.guards.rules import WARN, Rules
-from fedsplit.regression.client.guards.slopes import Slopes
-from fedsplit.regression.client.guards.told_sums import RoundedLeastSquares, rounded_moments
+from fedsplit.regression.client.guards.statements import (
+    of_calibration,
+    of_design,
+    of_points,
+    of_products,
+)
 from fedsplit.regression.client.privacy.bounded_rows import BoundedRows
 from fedsplit.regression.client.privacy.privacy import Privacy
 from fedsplit.regression.client.questions.coding import Coding, Frame, key_of
-from fedsplit.regression.client.questions.fit_question import FitQuestion
+from fedsplit.regression.client.questions.fit_question import FitQuestion, strict_is_asked
 from fedsplit.regression.client.questions.moments import Coded
 from fedsplit.regression.client.summing import SumsOfCohort
 from fedsplit.regression.families import FAMILIES
@@ -41,11 +54,24 @@ from fedsplit.remote import codec
 from fedsplit.remote.channel import Request, Unprepared
 from fedsplit.threads import one_blas_thread
 
+UNSTATED = "unstated"
+"""What questions are counted as that do not state what they disclose."""
 
-def _admit_design(dataset: Dataset, asked: Asked, rows: Design, rules: Rules) -> None:
-    """Refuse coded rows that, with what was answered before, single out some of them."""
-    if rules.refuse:
-        dataset.admit(asked, of_design(rows), rules)
+RADIUS = "radius"
+"""What radii of balls of constant Hessians are counted as."""
+
+MOST_RADII = 16
+"""Of the same rows: where a radius changes along a line is a number of one row."""
+
+MATRIX = "matrix"
+"""What questions for matrices are counted as."""
+
+MOST_PROOFS = 16
+"""Of matrices, where the owner allows them for proofs only."""
+
+MOST_CALIBRATIONS = 5
+"""How often a client under rules counts the predictions of targets with the same column: where a
+count changes is a number of one row."""
 
 
 class DatasetCohort:
@@ -71,6 +97,8 @@ class DatasetCohort:
         The coded rows, of the clients that take part.
     sums : SumsOfCohort
         The same clients, where they tell sums alone.
+    records : bool
+        Whether what is disclosed is recorded under rules that only warn, too.
     """
 
     def __init__(
@@ -81,22 +109,17 @@ class DatasetCohort:
         self.names = [dataset.name for dataset in datasets]
         self.datasets = dict(zip(self.names, datasets, strict=True))
         for dataset in datasets:
-            dataset.histograms = partial(self._ledger, dataset.name, kind="histograms")
+            dataset.state = partial(self._state, dataset.name)
+        self.records = False
         self.rows: list[Design] = []
         self._coding: Coding | None = None
         self._moments: list[Moments] = []
-        self._guards: list[MatrixGuard] = []
-        # By client, model and kind.
-        self._ledgers: dict[tuple[str, str, str], Ledger] = {}
+        # What the answer in progress discloses, by client; None where it is not recorded.
+        self._stated: dict[str, list[RowSum]] | None = None
         # The problem without its ridge, under the key of everything that it depends on.
         self._base: tuple[str, Problem] | None = None
         # The latest two preparations by key.
         self._prepared: dict[str, tuple[Frame, Problem]] = {}
-        # The guard of the points of the last question, with its key and rules.
-        self._points: tuple[tuple[str, Rules], PointGuard] | None = None
-        self._model = ""
-        # By client, what was told at points, whatever the model.
-        self._told: dict[str, Slopes] = {}
         # The clients of the last question, with their key and number.
         self._clients: tuple[str, int, StackedClients] | None = None
         # The rows of the last question with noise, with what they were made by.
@@ -128,65 +151,209 @@ class DatasetCohort:
             return self.sums.answer(request)
         question = request.question
         with one_blas_thread(), np.errstate(**QUIET):
-            self._prepare(request)
-            check_matrices(self._guards, question, request.key)
-            if isinstance(question, FitQuestion):
-                return question.answer(self, request.key)
-            if isinstance(question, CostQuestion):
-                clients = self.among(request.key, request.m)
-                guard = self.point_guard(request.key)
-                if guard is None:
-                    return clients.ask(question)
-                return guard.ask(clients, question, request.key)
-        raise RequestError(f"the question {question.name()} is not allowed here")
+            strict = self.asked_strict or any(map(strict_is_asked, request.parts))
+            rules = self.rules.asked(strict)
+            if not (rules.refuse or self.records or self.vectors):
+                return self._answer(request)
+            versions = [dataset.version for dataset in self.datasets.values()]
+            about = request.key, question, request.preparation, versions
+            digest = sha256(codec.encode(about)).hexdigest()
+            new = not all(digest in dataset.ledger for dataset in self.datasets.values())
+            if new:
+                self._check_number(question, rules)
+            self._stated = {} if new and (rules.refuse or self.records) else None
+            try:
+                value = self._answer(request)
+                if new:
+                    for name in self._names_of(question):
+                        self._record(name, digest, question, rules)
+            finally:
+                self._stated = None
+        return value
 
-    def point_guard(self, key: str) -> PointGuard | None:
-        """What looks at the points of questions; None without rules, and for a quadratic loss."""
-        if key not in self._prepared:
-            raise Unprepared
-        if self._coding is None:
-            return None
-        rules = self.rules.asked(self._coding.strict)
-        if not rules.refuse or FAMILIES[self._coding.plan.family].quadratic:
-            return None
-        about = key, rules
-        if self._points is None or self._points[0] != about:
-            names = [rows.name for rows in self.rows]
-            ledgers = [self._ledger(name, self._model, "points") for name in names]
-            clients = self._prepared[key][1].clients
-            told = [self._slopes(name) for name in names]
-            guard = PointGuard(names, clients, rules, ledgers, told, self.rows)
-            self._points = about, guard
-        return self._points[1]
+    def _names_of(self, question: Question) -> Sequence[str]:
+        """The clients that a question was answered for."""
+        for each in question.singles():
+            if isinstance(each, FitQuestion) and each.names:
+                return each.names
+        return [rows.name for rows in self.rows]
 
-    def _slopes(self, name: str) -> Slopes:
-        """What a client has told of its rows at points."""
-        return self._told.setdefault(name, Slopes())
+    def _answer(self, request: Request) -> Any:
+        """The answer, with a statement of what it discloses."""
+        question = request.question
+        self._prepare(request)
+        if isinstance(question, FitQuestion):
+            return question.answer(self, request.key)
+        if not isinstance(question, CostQuestion):
+            raise RequestError(f"the question {question.name()} is not allowed here")
+        clients = self.among(request.key, request.m)
+        if self._quadratic or not self.refuses:
+            answer = clients.ask(question)
+            self.state_points(request.key, points_of(question, answer.parts), question)
+            return answer
+        check_allowed(question)
+        question = at_named_points(question)
+        answer = clients.ask(question)
+        points = points_of(question, answer.parts)
+        self.check_size(request.key, points or [])
+        self.state_points(request.key, points, question)
+        terms = self._terms(request.key)
+        parts = rounded_parts(question, answer.parts, terms)
+        parts = without_extremes(question, parts, terms, self._may_disclose_radius)
+        # how long it took, and how many steps, depends on single rows too
+        nothing = np.zeros_like(answer.seconds)
+        return answer._replace(parts=parts, seconds=nothing, work=np.zeros_like(answer.work))
+
+    def _may_disclose_radius(self, j: int) -> bool:
+        """Whether client j has disclosed few radii of balls of constant Hessians; it counts one."""
+        dataset = self.datasets.get(self.rows[j].name)
+        if dataset is None or dataset.ledger.count(RADIUS) >= MOST_RADII:
+            return False
+        dataset.ledger.add(f"{RADIUS} {dataset.ledger.count(RADIUS)}", [], [RADIUS])
+        return True
+
+    @property
+    def _quadratic(self) -> bool:
+        return self._coding is not None and FAMILIES[self._coding.plan.family].quadratic
+
+    @property
+    def guarded(self) -> bool:
+        """Whether points are under rules: those of a quadratic disclose no more than moments."""
+        return self.refuses and not self._quadratic
+
+    def _terms(self, key: str) -> list[RowTerms]:
+        """The rows of each client in the coordinates of the rounds."""
+        clients = self._prepared[key][1].clients
+        return [unpadded(clients.terms_of(j)) for j in range(clients.m)]
+
+    def check_size(self, key: str, points: Sequence[At]) -> None:
+        """Raise InputError for points at which predictors are too far out."""
+        if not self.guarded:
+            return
+        for j, (rows, terms) in enumerate(zip(self.rows, self._terms(key), strict=True)):
+            for at in points:
+                x = np.broadcast_to(at.point, (len(self.rows), at.point.shape[-1]))[j : j + 1]
+                self.rules.check_size(rows.name, terms.eta(x))
+
+    def check_predictor(self, design: Design, x: Array) -> None:
+        """The same for a point of the scaled columns."""
+        if self.guarded:
+            self.rules.check_size(design.name, design.predictor(x))
+
+    def rounded(
+        self, key: str, question: CostQuestion, parts: Mapping[str, Array]
+    ) -> Mapping[str, Array]:
+        """The parts of an answer; under rules without rounding errors."""
+        return rounded_parts(question, parts, self._terms(key)) if self.guarded else parts
+
+    def state_points(
+        self, key: str, points: Sequence[At] | None, question: CostQuestion | None = None
+    ) -> None:
+        """State what is disclosed at points; None states nothing."""
+        if self._stated is None or points is None:
+            return
+        if self._quadratic:  # every answer follows from the moments
+            for rows in self.rows:
+                self.state(rows, list)
+            return
+        for j, (rows, terms) in enumerate(zip(self.rows, self._terms(key), strict=True)):
+            sums = of_points(question, points, terms, j, rows.row_ids)
+            self._state(rows.name, partial(list, sums))
+
+    def _state(self, name: str, make: Callable[[], Sequence[RowSum]]) -> None:
+        """Add to what the answer in progress discloses of a client's rows."""
+        if self._stated is not None:
+            self._stated.setdefault(name, []).extend(make())
+
+    def state(self, rows: Design, make: Callable[[], Sequence[RowSum]]) -> None:
+        """The same of coded rows."""
+        self._state(rows.name, make)
+
+    def _check_number(self, question: Question, rules: Rules) -> None:
+        """Raise RequestError for a question too many, or for a matrix that the owner withholds."""
+        if self.vectors and question.brings_matrices:
+            raise RequestError(
+                f"client {self.names[0]} allows matrices for proofs only: choose the method "
+                "quasi-newton, and leave out firth"
+            )
+        for name, dataset in self.datasets.items():
+            ledger = dataset.ledger
+            if rules.refuse and len(ledger) >= rules.points:
+                raise RequestError(
+                    f"client {name} has answered {len(ledger)} questions about its rows, and its "
+                    f"rules allow {rules.points}"
+                )
+            if self.vectors and question.matrices and ledger.count(MATRIX) >= MOST_PROOFS:
+                raise RequestError(
+                    f"client {name} has disclosed {MOST_PROOFS} matrices of its rows, and its "
+                    "owner allows no more"
+                )
+
+    def _record(self, name: str, key: str, question: Question, rules: Rules) -> None:
+        """Record what the answer discloses, before it leaves.
+
+        Raises
+        ------
+        RequestError
+            If rules refuse, and the question has not stated it.
+        InputError
+            If a leverage would exceed what the owner allows.
+        """
+        ledger = self.datasets[name].ledger
+        version = self.datasets[name].version
+        tags = [MATRIX] * bool(question.matrices) + [version] * bool(version)
+        if self._stated is None:
+            if self.vectors and question.matrices:
+                ledger.add(key, [], tags)
+            return
+        sums = self._stated.get(name)
+        if sums is None:
+            if rules.refuse:
+                raise RequestError(
+                    f"the question {question.name()} does not state what it discloses, and its "
+                    "rules answer no such question"
+                )
+            sums = []
+            tags.append(UNSTATED)
+        if rules.leverage is not None and rules.refuse:
+            largest = float(ledger.leverages(sums).max(initial=0.0))
+            if largest > rules.leverage:
+                raise InputError(
+                    f"client {name}: with this answer the leverage of a row would be "
+                    f"{largest:.4f} (rule largest_leverage: {rules.leverage:g})"
+                )
+        ledger.add(key, sums, tags)
+
+    def leverages(self, person: str | None = None) -> dict[str, Array]:
+        """h of every row of each client, or of every person by a column that names them."""
+        found = {}
+        for name, dataset in self.datasets.items():
+            found[name] = dataset.ledger.leverages()
+            if person is not None:
+                persons = dataset.persons(person)
+                rows = np.zeros(len(persons))
+                rows[: len(found[name])] = found[name]
+                found[name] = np.bincount(persons, rows).astype(np.float64)
+        return found
 
     def calibration(self, design: Design, x: Array, key: str) -> Calibration:
         """The calibration of a client's rows at x.
 
-        Under rules there are few of targets with the same column, since where a count changes is a
-        number of one row, and none that singles out rows with what was answered before; the others
-        have no counts.
+        Under rules there are few of targets with the same column; the others have no counts.
         """
         assert self._coding is not None
         rules = self.rules.asked(self._coding.strict)
-        if rules.refuse:
-            plan = self._coding.plan
-            asked = Asked(
-                plan=plan,
-                recessions=self._coding.recessions,
-                scaling=self.frame(key).scaling,
-                point=x,
-            )
-            ledgers = [
-                self._ledger(design.name, sha256(column.encode()).hexdigest(), "calibrations")
-                for column in Formula(plan.formula).target_columns
-            ]
-            dataset = self.datasets.get(design.name)
-            if not may_calibrate(dataset, design, asked, ledgers, rules):
+        dataset = self.datasets.get(design.name)
+        if rules.refuse and dataset is not None:
+            about = self._coding.plan, self.frame(key).scaling, x
+            digest = sha256(codec.encode((about, dataset.version))).hexdigest()
+            columns = Formula(self._coding.plan.formula).target_columns
+            tags = [f"calibration of {column}" for column in columns]
+            most = max(map(dataset.ledger.count, tags), default=0)
+            if most >= MOST_CALIBRATIONS and digest not in dataset.ledger:
                 return Calibration.withheld()
+            dataset.ledger.add(digest, [], tags)
+        self.state(design, lambda: of_calibration(design, x, rules.withheld))
         return design.calibration(x, rules.withheld)
 
     def bounded(self, coding: Coding, privacy: Privacy) -> list[BoundedRows]:
@@ -208,17 +375,22 @@ class DatasetCohort:
         rules = self.rules.asked(coding.strict)
         coded = [self._code(name, coding, rules) for name in coding.names]
         self.rows = [rows for rows, _ in coded]
-        if rules.refuse:
-            for rows in self.rows:
-                Comparison(rows, self._slopes(rows.name), rules).admit_moments()
+        for rows in self.rows:
+            self.state(rows, partial(of_design, rows))
         self._moments = [self._described(rows, rules) for rows in self.rows]
-        self._take(coding)
+        self._coding = coding
         return [
-            Coded(moments, [*warnings, *guard.findings], not guard.findings, not rules.refuse)
-            for moments, guard, (_, warnings) in zip(
-                self._moments, self._guards, coded, strict=True
-            )
+            Coded(moments, [*warnings, *self._withheld(rows)], not self.vectors, not rules.refuse)
+            for moments, (rows, warnings) in zip(self._moments, coded, strict=True)
         ]
+
+    def _withheld(self, rows: Design) -> list[Finding]:
+        """Why the rounds get no matrices of a client; empty if they do."""
+        if not self.vectors:
+            return []
+        what = "matrices for proofs only, so that the rounds use vectors"
+        name = rows.name
+        return [Finding(name, f"client {name} allows {what}", f"clients allow {what}", name)]
 
     def _described(self, rows: Design, rules: Rules) -> Moments:
         """The moments of a client's rows."""
@@ -226,60 +398,10 @@ class DatasetCohort:
             return rounded_moments(rows, rows.moments())
         return rows.moments()
 
-    def _take(self, coding: Coding) -> None:
-        """Take note of the coding of the rows; matrices of the same ones are counted on."""
-        self._coding = coding
-        rules = self.rules.asked(coding.strict)
-        # By columns, not by what is made of them: the same can be written in many ways. A server
-        # may choose among many directions of recession: their number counts.
-        plan = coding.plan
-        about = [plan.family, *sorted(plan.columns), *coding.names]
-        model = sha256(codec.encode((about, len(coding.recessions)))).hexdigest()
-        self._model = model
-        self._guards = [
-            MatrixGuard(rows, rules, self.vectors, self._ledger(rows.name, model, "matrices"))
-            for rows in self.rows
-        ]
-
-    def _ledger(self, name: str, model: str, kind: str) -> Ledger:
-        """What a client has told of its rows as they are coded for a model."""
-        return self._ledgers.setdefault((name, model, kind), Ledger())
-
     def _code(self, name: str, coding: Coding, rules: Rules) -> tuple[Design, Sequence[Finding]]:
-        """The rows of one client that are at rest, and what their moments could disclose."""
+        """The rows of one client, and what their moments could disclose."""
         dataset = self.datasets[name]
-        rows, warnings = dataset.code(coding.plan, rules)
-        if not coding.recessions:
-            _admit_design(dataset, Asked(plan=coding.plan), rows, rules)
-            return rows, warnings
-        every = len(rows.b)
-        for recession in coding.recessions:
-            rows = rows.at_rest(recession)
-        if min(rows.rows, len(rows.b)) < 1:
-            raise InputError(f"client {name}: no row is at rest along the directions of recession")
-        # those of all rows were told before
-        found = disclosure.in_difference(name, every - len(rows.b), rules)
-        found += disclosure.in_rest(rows, Formula(coding.plan.formula).target, rules)
-        disclosure.refuse(found, rules)
-        asked = Asked(plan=coding.plan, recessions=coding.recessions)
-        _admit_design(dataset, asked, rows, rules)
-        return rows, found
-
-    def resting(self, coding: Coding) -> tuple[str, ...]:
-        """The clients that have a row at rest along the directions of recession.
-
-        Under rules that refuse, all of them: that one has none is a refusal, which is counted.
-        """
-        if not coding.recessions or self.rules.asked(coding.strict).refuse:
-            return tuple(self.names)
-        found = []
-        for name in self.names:
-            rows, _ = self.datasets[name].code(coding.plan, WARN)
-            for recession in coding.recessions:
-                rows = rows.at_rest(recession)
-            if min(rows.rows, len(rows.b)) > 0:
-                found.append(name)
-        return tuple(found)
+        return dataset.code(coding.plan, rules)
 
     def settle(self, coding: Coding, frame: Frame) -> list[Moments]:
         """Make the costs of the rounds; the moments of the rows that they are made of."""
@@ -288,8 +410,9 @@ class DatasetCohort:
         if self._base is None or self._base[0] != base:
             if frame.precise and any(rows.scaling is not None for rows in self.rows):
                 self.code(coding)  # scaled columns have lost the digits that are wanted
-            self._admit_combinations(coding, frame.scaling, frame.whiten, frame.precise)
             self._base = base, self._problem(coding, frame)
+        for rows in self.rows:  # the moments were stated when the rows were coded
+            self.state(rows, list)
         latest = list(self._prepared.items())[-1:]
         prepared = frame, self._base[1].with_ridge(frame.ridge)
         self._prepared = dict(latest) | {key_of(coding, frame): prepared}
@@ -298,36 +421,23 @@ class DatasetCohort:
     def products(self, coding: Coding, scaling: Scaling, directions: Array) -> list[Array]:
         """Σ w y yᵀ of combinations of the scaled columns."""
         self._ready(coding, scaling)
-        self._admit_combinations(coding, scaling, directions, precise=False)
-        told = [rows.products(scaling, directions) for rows in self.rows]
-        if self.rules.asked(coding.strict).refuse:
-            told = [rounded_products(each) for each in told]
-        return told
-
-    def _admit_combinations(
-        self, coding: Coding, scaling: Scaling, directions: Array | None, precise: bool
-    ) -> None:
-        """Refuse combinations of columns that, as they are computed, single out rows."""
-        rules = self.rules.asked(coding.strict)
-        if not rules.refuse:
-            return
-        asked = Asked(
-            plan=coding.plan,
-            recessions=coding.recessions,
-            scaling=scaling,
-            directions=directions,
-            precise=precise,
-        )
         for rows in self.rows:
-            block = of_combinations(rows, asked)
+            A = rows.A if rows.scaling is not None else (rows.A - scaling.centre) / scaling.scale
+            self._check_range(coding, scaling, rows, A @ directions)
+            self.state(rows, partial(of_products, rows, rows.w, A @ directions))
+        found = [rows.products(scaling, directions) for rows in self.rows]
+        if self.rules.asked(coding.strict).refuse:
+            found = [rounded_products(each) for each in found]
+        return found
+
+    def _check_range(self, coding: Coding, scaling: Scaling, rows: Design, A: Array) -> None:
+        """Refuse combinations of columns, (n, k), whose products could be beyond float64."""
+        if self.rules.asked(coding.strict).refuse:
             target = (rows.b - scaling.origin) / scaling.unit
-            disclosure.check_range(rows.name, ["the target"], target[:, None])
-            names = ["a combination of columns"] * block.columns.shape[1]
-            disclosure.check_range(rows.name, names, block.columns)
-            dataset = self.datasets[rows.name]
-            # products of columns were looked at, or too many to look at, when these were coded
-            if dataset.answered.tells_more(block):
-                dataset.admit(asked, block, rules)
+            thresholds.check_range(rows.name, ["the target"], target[:, None])
+            root = np.sqrt(rows.w)[:, None]
+            names = ["a combination of columns"] * A.shape[1]
+            thresholds.check_range(rows.name, names, root * A)
 
     def frame(self, key: str) -> Frame:
         """The coordinates that the clients were prepared with."""
@@ -358,7 +468,14 @@ class DatasetCohort:
             loss = RoundedLeastSquares()
         # A column may be zero at all clients of this cohort, so none is looked for here: the server
         # knows of those that are zero everywhere.
-        return Problem(loss, self._data(coding, frame), ridge=1.0).with_ridge(frame.ridge)
+        data = self._data(coding, frame)
+        for rows, (A, b, w, o) in zip(self.rows, data, strict=True):
+            own = np.asarray(A)
+            self._check_range(coding, frame.scaling, rows, own)
+            if family.quadratic:
+                both = np.column_stack([own, b - o])
+                self.state(rows, partial(of_products, rows, w, both))
+        return Problem(loss, data, ridge=1.0).with_ridge(frame.ridge)
 
     def _data(self, coding: Coding, frame: Frame) -> list[Observations]:
         """The observations of the rounds."""
@@ -393,7 +510,6 @@ class DatasetCohort:
         self._prepared = {}
         self._base = None
         self._clients = None
-        self._points = None
 
     def among(self, key: str, m: int) -> StackedClients:
         """The clients of the rounds, where there are m in all."""

@@ -292,19 +292,6 @@ class Design:
                     most[mine] = np.maximum(most[mine], gain)
         return least, most
 
-    def at_rest(self, recession: Recession) -> Design:
-        """The rows whose loss does not change along a direction; they are not scaled yet."""
-        rest = recession.moves(self.A) == 0
-        groups = self.groups
-        if groups is not None:
-            # a group with trials of both classes is at rest, so each of the others is one row
-            groups = groups._replace(rows=groups.rows - int((~rest).sum()))
-        A, b, w, o = self.A[rest], self.b[rest], self.w[rest], self.o[rest]
-        index = self.index
-        if len(index):
-            index = index[rest]
-        return replace(self, A=A, b=b, w=w, o=o, groups=groups, index=index)
-
     def scale(self, scaling: Scaling) -> None:
         """Scale the columns in place."""
         self.A -= scaling.centre

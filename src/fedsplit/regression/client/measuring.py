@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -23,11 +22,10 @@ from fedsplit.data.pooled.column_statistics import (
 )
 from fedsplit.errors import InputError, RequestError, RowError
 from fedsplit.regression.client.findings import Finding
-from fedsplit.regression.client.guards import disclosure
-from fedsplit.regression.client.guards.answered import Asked
-from fedsplit.regression.client.guards.blocks import Block
-from fedsplit.regression.client.guards.matrices import Ledger
+from fedsplit.regression.client.guards import thresholds
+from fedsplit.regression.client.guards.ledger import DisclosureLedger
 from fedsplit.regression.client.guards.rules import Rules
+from fedsplit.regression.client.plan import Plan
 from fedsplit.remote import codec
 
 MOST_HISTOGRAMS = 8
@@ -55,13 +53,12 @@ class Measured(NamedTuple):
 
 def measure(
     client: str,
-    formula: Formula,
+    plan: Plan,
     rows: ModelFrame,
     statistics: Mapping[str, Statistic],
     rules: Rules,
-    admit: Callable[[Callable[[], Block]], None],
-    histograms: Callable[[str], Ledger],
-    asked: Asked,
+    ledger: DisclosureLedger,
+    version: str,
 ) -> Measured:
     """Compute a client's part of statistics.
 
@@ -69,34 +66,32 @@ def measure(
     ----------
     client : str
         Whose rows they are.
-    formula : Formula
+    plan : Plan
     rows : ModelFrame
         The complete rows.
     statistics : mapping of str to Statistic
         By the text of a function in the formula, what is asked of its argument.
     rules : Rules
-    admit : callable
-        Called with what makes the columns that are told of; refuses those that single out rows.
-    histograms : callable
-        Called with a name for a column; returns the ledger of its histograms.
-    asked : Asked
+    ledger : DisclosureLedger
+        Where histograms are counted.
+    version : str
         Which rows they are.
     """
+    formula = plan.parsed
     used = int((~outside(formula.pooled, rows)).sum())
     columns = arguments(client, formula, rows, statistics)
     sums: Counter[str] = Counter()
     for call in formula.pooled:
         if call.text in statistics:
             sums.update(dict.fromkeys(call.columns, statistics[call.text].sums))
-    warnings = disclosure.in_sums(client, columns, sums, rules)
-    warnings += disclosure.in_columns(client, used, {}, rules)
-    disclosure.refuse(warnings, rules)
+    warnings = thresholds.in_sums(client, columns, sums, rules)
+    warnings += thresholds.in_columns(client, used, {}, rules)
+    thresholds.refuse(warnings, rules)
     if rules.refuse:
         for text, statistic in statistics.items():
-            told = statistic.columns(columns[text], rules.withheld)
-            disclosure.check_digits(client, [text] * told.shape[1], told)
-        _count_histograms(formula, asked, statistics, histograms)
-    admit(partial(of_measures, formula, rows, columns, statistics, rules))
+            own = statistic.columns(columns[text], rules.withheld)
+            thresholds.check_digits(client, [text] * own.shape[1], own)
+        _count_histograms(plan, version, statistics, ledger)
     parts = {
         text: statistic.part(columns[text], rules.withheld)
         for text, statistic in statistics.items()
@@ -107,31 +102,28 @@ def measure(
 
 
 def _count_histograms(
-    formula: Formula,
-    asked: Asked,
-    statistics: Mapping[str, Statistic],
-    ledger_of: Callable[[str], Ledger],
+    plan: Plan, version: str, statistics: Mapping[str, Statistic], ledger: DisclosureLedger
 ) -> None:
     """Raise RequestError if there have been enough histograms of a column.
 
     The same one is recognised by what was asked for: whether two columns have the same values is
     an answer about rows.
     """
-    for call in formula.pooled:
+    derived = (set(column.plan.types) for column in plan.derived.values())
+    complete = sorted(set(plan.types).union(*derived))
+    for call in plan.parsed.pooled:
         statistic = statistics.get(call.text)
         if not isinstance(statistic, Histogram):
             continue
-        digest = sha256(codec.encode((call.text, statistic, asked.same_rows))).hexdigest()
-        for column in call.columns:
-            ledger = ledger_of(sha256(column.encode()).hexdigest())
-            if digest in ledger:
-                continue
-            if ledger.total >= MOST_HISTOGRAMS:
+        key = sha256(codec.encode((call.text, statistic, complete, version))).hexdigest()
+        tags = [f"histogram of {column}" for column in call.columns]
+        for column, tag in zip(call.columns, tags, strict=True):
+            if key not in ledger and ledger.count(tag) >= MOST_HISTOGRAMS:
                 raise RequestError(
-                    f"it has told {MOST_HISTOGRAMS} histograms of column {column}, and its rules "
-                    f"allow no more: write the knots or breaks of {call.text}"
+                    f"it has disclosed {MOST_HISTOGRAMS} histograms of column {column}, and its "
+                    f"rules allow no more: write the knots or breaks of {call.text}"
                 )
-            ledger.add(digest, 1)
+        ledger.add(key, [], tags)
 
 
 def _rounded(statistic: Statistic, part: Array) -> Array:
@@ -147,23 +139,20 @@ def _rounded(statistic: Statistic, part: Array) -> Array:
             return part
 
 
-def of_measures(
-    formula: Formula,
+def measured_columns(
+    client: str,
+    plan: Plan,
     rows: ModelFrame,
-    columns: Mapping[str, Array],
     statistics: Mapping[str, Statistic],
     rules: Rules,
-) -> Block:
-    """The columns that statistics tell of: which rows have a value, and what is summed.
-
-    Their rows are numbered as those of the frame.
-    """
-    used = ~outside(formula.pooled, rows)
-    found: list[Array] = [used.astype(np.float64)[:, None]]
-    for text, statistic in statistics.items():
-        found.append(statistic.columns(columns[text], rules.withheld))
-    told = np.hstack(found)
-    return Block(told, rows.frame.index.to_numpy(dtype=np.intp), told)
+) -> list[Array]:
+    """The columns of which products are summed: which rows have a value, and those of functions."""
+    columns = arguments(client, plan.parsed, rows, statistics)
+    used = ~outside(plan.parsed.pooled, rows)
+    found = [used.astype(np.float64)[:, None]]
+    return found + [
+        statistic.columns(columns[text], rules.withheld) for text, statistic in statistics.items()
+    ]
 
 
 def arguments(

@@ -29,10 +29,6 @@ if TYPE_CHECKING:
     from fedsplit.regression.client.dataset_cohort import DatasetCohort
 
 
-NOTHING = "nothing"
-"""In place of the key of a cohort that has no row to tell of."""
-
-
 class Memory(NamedTuple):
     """What a cohort that tells sums alone keeps from one question to the next.
 
@@ -72,8 +68,6 @@ class SumsOfCohort:
         self._cohort = cohort
         self.memory = Memory()
         self.stream: Callable[[Limbs], Callable[[int], bytes]] | None = None
-        # the last coding, with the clients that have rows to tell of
-        self._resting: tuple[Coding, tuple[str, ...]] | None = None
         # the warnings that owners were told
         self._warned: set[Finding] = set()
 
@@ -102,8 +96,6 @@ class SumsOfCohort:
             question = question.for_sums(request.m)  # whatever the server says how many there are
         self._note(request)
         own = self._own(request._replace(question=question))
-        if own is None:
-            return [self._encoded(each) for each in question.summands(question.of_no_rows())]
         asked = own.question
         if isinstance(asked, LocalModel):
             asked = asked.centred(self._last(request.key))
@@ -141,23 +133,17 @@ class SumsOfCohort:
         for part in request.parts:
             if isinstance(part, Settle):
                 latest = dict(list(self.memory.keys.items())[-1:])
-                named = self._named(part.coding)
-                own = key_of(named, part.frame) if named.names else NOTHING
+                own = key_of(self._named(part.coding), part.frame)
                 keys = latest | {key_of(part.coding, part.frame): own}
                 self.memory = self.memory._replace(keys=keys)
 
-    def _own(self, request: Request) -> Request | None:
-        """The request as the cohort understands it; None if it has no row to tell of."""
-        coding = getattr(request.question, "coding", None)
-        if coding is not None and not self._named(coding).names:
-            return None
+    def _own(self, request: Request) -> Request:
+        """The request as the cohort understands it."""
         key = ""
         if request.key:
             if request.key not in self.memory.keys:
                 raise Unprepared
             key = self.memory.keys[request.key]
-            if key == NOTHING:
-                return None
         preparation = request.preparation
         if preparation is not None:
             preparation = self._recoded(preparation)
@@ -175,7 +161,5 @@ class SumsOfCohort:
         return replace(question, coding=self._named(coding))  # type: ignore[no-any-return]
 
     def _named(self, coding: Coding) -> Coding:
-        """The coding of the cohort's own clients that have rows at rest."""
-        if self._resting is None or self._resting[0] != coding:
-            self._resting = coding, self._cohort.resting(coding)
-        return replace(coding, names=self._resting[1])
+        """The coding of the cohort's own clients."""
+        return replace(coding, names=tuple(self._cohort.names))

@@ -11,7 +11,7 @@ from fedsplit.clients.question import Question
 from fedsplit.clients.trials import Trials
 from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import RequestError
-from fedsplit.regression.client.design import Design, Moments, Recession, Scaling
+from fedsplit.regression.client.design import Design, Moments, Scaling
 from fedsplit.regression.client.plan import BasicPlan
 from fedsplit.regression.client.questions.coding import Coding, Frame
 from fedsplit.regression.families import FAMILIES
@@ -32,16 +32,10 @@ UNFIT = "the server sent coordinates that do not fit the columns here"
 
 
 def check_coding(coding: Coding) -> None:
-    """Refuse a plan that contradicts itself, and directions of other columns."""
+    """Refuse a plan that contradicts itself."""
     for plan in (coding.plan, *(column.plan for column in coding.plan.derived.values())):
         _check_plan(plan)
         _check_state(plan)
-    if coding.recessions:
-        p = coding.plan.width
-        if len(coding.recessions) > p:
-            raise RequestError(UNFIT)
-        for recession in coding.recessions:
-            _check_recession(recession, p)
 
 
 def _check_plan(plan: BasicPlan) -> None:
@@ -68,16 +62,6 @@ def _check_state(plan: BasicPlan) -> None:
             raise RequestError("the server sent a state that no function of the formula has")
         if not all(map(math.isfinite, numbers)):
             raise RequestError(f"the server sent a state of {text} that is not finite")
-
-
-def _check_recession(recession: Recession, p: int) -> None:
-    """Refuse a direction of other columns, or of numbers that are not finite."""
-    r = len(recession.direction)
-    shapes = {len(recession.centre), len(recession.scale), len(recession.whiten)}
-    if shapes != {p} or not 0 < r <= p or {len(row) for row in recession.whiten} != {r}:
-        raise RequestError(UNFIT)
-    if not all(np.isfinite(part).all() for part in recession) or min(recession.scale) <= 0:
-        raise RequestError(UNFIT)
 
 
 def check_frame(frame: Frame, design: Design, moments: Moments) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -72,6 +72,8 @@ class Model:
     at_hand, x : ClientsAtHand or None, (r,) array or None
         The regression and its solution in the coordinates of the rounds, where the clients are at
         hand. No rows are held: they are read and coded again when they are needed.
+    disclosed_by : callable or None
+        Computes the table of ``disclosure``, where the files are one's own.
     """
 
     plan: Plan
@@ -81,6 +83,7 @@ class Model:
     run: Computation
     at_hand: ClientsAtHand | None = field(default=None, repr=False)
     x: Array | None = field(default=None, repr=False)
+    disclosed_by: Callable[[str | None], pd.DataFrame] | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         state = "converged" if self.converged else "NOT converged"
@@ -100,7 +103,7 @@ class Model:
 
     def __getstate__(self) -> dict[str, Any]:
         """Results alone: what is pickled holds no row, and no way to one."""
-        return {**vars(self), "at_hand": None, "x": None}
+        return {**vars(self), "at_hand": None, "x": None, "disclosed_by": None}
 
     @property
     def family(self) -> Family:
@@ -471,6 +474,31 @@ class Model:
         fitted = np.nan_to_num(self.estimates.predicting)
         recessions, reading = self.estimates.recessions, self.settings.reading
         return predict(self.plan, self.family, fitted, frame, kind, unseen, recessions, reading)
+
+    def disclosure(self, person: str | None = None) -> pd.DataFrame:
+        """How much of what the clients answered can rest on one row: computed by fitting again.
+
+        Whoever keeps all answers of a client knows sums of vectors over its rows, and of every
+        combination of them. A row has at most the share h of the square of such a combination; at
+        1 there is one that is a number of this row alone.
+
+        Parameters
+        ----------
+        person : str, optional
+            A column that says whose row each is: h is then that of all rows of a person, at most.
+
+        Returns
+        -------
+        DataFrame
+            By client, ``largest_h``, how many rows (or persons) are ``above`` 0.9, ``of`` how many,
+            and how many questions left ``unstated`` what they disclose, so that h is without them.
+        """
+        if self.disclosed_by is None:
+            raise InputError(
+                "this model has no rows at hand: fit it in one process and ask it there; of rows "
+                "elsewhere the owners see the leverages"
+            )
+        return self.disclosed_by(person)
 
     def bias_of(self, method: str, **settings: Any) -> Bias:
         """How far the fixed point of an averaging method is from this fit.

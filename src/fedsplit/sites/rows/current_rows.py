@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 from fedsplit.data.reading import Reading
@@ -15,29 +12,26 @@ from fedsplit.errors import InputError, StateError
 from fedsplit.files import Stamp
 from fedsplit.regression.client.cache import CachedCohort
 from fedsplit.regression.client.dataset import Dataset
-from fedsplit.regression.client.guards.answered import Answered, Asked
-from fedsplit.regression.client.guards.blocks import Block
+from fedsplit.regression.client.guards.ledger import DisclosureLedger
 from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.regression.client.told_again import told_again
-from fedsplit.sites.rows.row_hashes import UNCHANGED, Change
+from fedsplit.sites.rows.row_hashes import UNCHANGED
 from fedsplit.sites.rows.snapshot import Snapshot
 from fedsplit.sites.rows.snapshots import Snapshots
 
 SETTLED = 5_000_000_000
 """Nanoseconds after its last change when a file counts as completely written."""
 
-LAST_ANSWERS = "until then the last copy answers"
+SNAPSHOT = "snapshot "
+"""Before the number of a copy, in logs and in the record of what was disclosed."""
 
-ENOUGH = 7
-"""Times as many new rows as columns and products that were disclosed usually single out none."""
+LAST_ANSWERS = "until then the last copy answers"
 
 
 class CurrentRows:
     """A client's rows: under rules that refuse, frozen copies of them, otherwise as they are.
 
     A new copy is used from the beginning of a fit on, if at least k rows were added and either
-    none or at least k removed, against every copy before, and if everything that was asked before
-    could be asked of the new copy too. Until then the last one answers.
+    none or at least k removed, against every copy before. Until then the last one answers.
 
     Parameters
     ----------
@@ -77,11 +71,13 @@ class CurrentRows:
             self._answer_from(self._open())
             return
         self._snapshots = Snapshots(folder)
-        for asked in Answered(name, folder / "answered", snapshot=1).records().values():
-            self._snapshots.get(asked.snapshot)  # noticed before another has its number
+        for tag in DisclosureLedger(folder / "disclosed").tags:
+            if tag.startswith(SNAPSHOT):
+                # noticed before another has its number
+                self._snapshots.get(int(tag.removeprefix(SNAPSHOT)))
         if not self._snapshots.copies:
             self._snapshots.accept(self._snapshots.candidate(self._open()))
-        self._use(self._snapshots, self._snapshots.copies[-1])
+        self._use(self._snapshots.copies[-1])
 
     def follow(self, begins: bool) -> str:
         """Look whether the rows have changed; what the owner is to be told, if anything.
@@ -149,30 +145,12 @@ class CurrentRows:
     def _cohort_of(self, dataset: Dataset) -> CachedCohort:
         return CachedCohort(dataset, self._folder, self._rules, self._vectors)
 
-    def _use(self, snapshots: Snapshots, snapshot: Snapshot) -> None:
+    def _use(self, snapshot: Snapshot) -> None:
         """Answer from a copy; where that fails, from the one before."""
-
-        @cache  # a copy is read once for all that was asked of it
-        def earlier(number: int) -> Dataset:
-            return self._dataset(snapshots.get(number))
-
-        def again(asked: Asked) -> Block:
-            """The columns of something that was asked for, of the copy that answered."""
-            copy = snapshots.get(asked.snapshot)
-            try:
-                return told_again(earlier(asked.snapshot), asked, self._rules)
-            except InputError as error:
-                raise StateError(
-                    f"{copy.folder}: what it disclosed cannot be computed again ({error})"
-                ) from None
-
         dataset = self._dataset(snapshot)
         cohort = self._cohort_of(dataset)
-        source = snapshot.source()
-        answered = Answered(self._name, self._folder / "answered", again, snapshot.number)
-        dataset.answered = answered
-        self._version = f"snapshot {snapshot.number}"
-        self.source, self.cohort, self._answered = source, cohort, answered
+        self._version = dataset.version = f"{SNAPSHOT}{snapshot.number}"
+        self.source, self.cohort = snapshot.source(), cohort
 
     def _dataset(self, snapshot: Snapshot) -> Dataset:
         return Dataset(snapshot.source(), self._name, snapshot.ids)
@@ -210,50 +188,14 @@ class CurrentRows:
             )
             if few[0] != last:
                 why = f"not counting corrected values, {few[0]}: {why}"
-        elif last != UNCHANGED:
-            why = self._singled_out(candidate, last)
         if last == UNCHANGED and not columns:
             snapshots.discard()
             return ""
         if why:
             snapshots.discard()
             return f"{what}: {why}; {LAST_ANSWERS}"
-        self._use(snapshots, snapshots.accept(candidate))
+        self._use(snapshots.accept(candidate))
         return f"{what}, and are used from this fit on"
-
-    def _singled_out(self, candidate: Snapshot, change: Change) -> str:
-        """Why a copy cannot be used: what was asked before would single out some of its rows."""
-        rank = self._answered.rank
-        # Differences of sums of both copies are about these rows alone. Without this, much would
-        # be computed only to find that there are as many differences as rows.
-        moved = change.came + change.gone
-        if moved > rank and self._may_be_asked_again(candidate):
-            return ""
-        enough = max(ENOUGH * rank, moved + rank)
-        return (
-            "what was asked before would single out some of them; it takes about "
-            f"{enough} new rows until none stand out"
-        )
-
-    def _may_be_asked_again(self, candidate: Snapshot) -> bool:
-        """Whether everything that was asked before obeys the rules on another copy, too."""
-        try:
-            self._answered.check(self._again(candidate), self._rules)
-        except StateError:
-            raise
-        except InputError:
-            return False
-        return True
-
-    def _again(self, candidate: Snapshot) -> Iterator[Block]:
-        """The columns of everything that was asked before, of another copy."""
-        dataset = self._dataset(candidate)
-        everything = self._answered.records().values()
-        for asked in {replace(each, snapshot=0).digest: each for each in everything}.values():
-            try:
-                yield told_again(dataset, asked, self._rules)
-            except InputError:  # it can no longer be asked: a column is gone, say
-                continue
 
 
 def version_of(source: Source) -> str:

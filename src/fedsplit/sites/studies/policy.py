@@ -165,6 +165,13 @@ def denied(rules: Rules, column: str) -> str:
     return "columns_allowed"
 
 
+def _leverage(rules: Rules) -> str:
+    """What is done about the leverages of single rows in all that was disclosed."""
+    if rules.leverage is None:
+        return "how much can rest on a single row is reported to you (largest_leverage refuses)"
+    return f"no row has a leverage above {rules.leverage:g} in all answers (largest_leverage)"
+
+
 def in_words(rules: Rules) -> list[str]:
     """The rules, one sentence each, with the keys of a policy."""
     consequence = "reported to the server as a warning"
@@ -177,8 +184,8 @@ def in_words(rules: Rules) -> list[str]:
     ]
     if rules.refuse:
         lines.append(
-            "whatever was answered before counts, and every point is checked (largest_leverage); "
-            f"after {rules.refusals} refusals nothing is answered until you have reviewed them "
+            f"{_leverage(rules)}; after {rules.refusals} refusals nothing is answered until you "
+            "have reviewed them "
             "(refusals_before_halt)"
         )
     if not rules.matrices:

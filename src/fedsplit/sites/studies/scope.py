@@ -47,8 +47,6 @@ def check_coding(study: Study, coding: Coding) -> None:
     _check_types(study, plan)
     _same("derived columns", not plan.derived)
     _same("columns", set(plan.others) == set(study.columns) - study.used)
-    reports = study.options["separation"] == "report"
-    _same("treatment of separation", not coding.recessions or reports)
 
 
 def check_noise(study: Study, question: NoisySums) -> None:
@@ -68,7 +66,7 @@ def check_noise(study: Study, question: NoisySums) -> None:
     asked = {**plan.levels, **({str(target): plan.classes} if plan.classes else {})}
     listed = (sorted(levels) == sorted(declared.get(each, ())) for each, levels in asked.items())
     _same("list of levels", all(listed))
-    _same("functions", not plan.state and not question.coding.recessions)
+    _same("functions", not plan.state)
 
 
 def check_categories(

@@ -1,4 +1,4 @@
-"""Parts of an answer that are numbers of single rows, or more than the points tell.
+"""Parts of an answer that are numbers of single rows, or more than the points disclose.
 
 A server that may choose the units or the point finds where a power of two changes. Sums of squares
 take the place of maxima: they follow from the moments.
@@ -6,7 +6,7 @@ take the place of maxima: they follow from the moments.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -16,12 +16,7 @@ from fedsplit.clients.question import CostQuestion
 from fedsplit.losses.costs import parabola
 from fedsplit.losses.linear import LinearTerms
 from fedsplit.losses.multinomial import MultinomialTerms
-from fedsplit.regression.client.guards.matrices import Ledger
-from fedsplit.regression.client.guards.told import RowTerms
-
-MOST_STEADY = 16
-"""How often the radius of a ball of constant Hessians is told of the same rows: where it changes
-along a line is a number of one row."""
+from fedsplit.regression.client.guards.points import RowTerms
 
 STEADY = "steady"
 
@@ -30,9 +25,12 @@ def without_extremes(
     question: CostQuestion,
     parts: Mapping[str, Array],
     terms: Sequence[RowTerms],
-    ledgers: Sequence[Ledger],
+    may_disclose: Callable[[int], bool],
 ) -> dict[str, Array]:
-    """The parts without numbers of single rows, and without values that no guard has looked at."""
+    """The parts without numbers of single rows, and without values at points of no statement.
+
+    ``may_disclose`` says of a client whether the radius of a ball of constant Hessians may leave.
+    """
     found = dict(parts)
     factors = np.array([_concordance(each) for each in terms])
     if "margin" in found:
@@ -44,8 +42,10 @@ def without_extremes(
         found["norm"] = _scaled(found["norm"], factors * lengths)
     if "spread" in found:
         found["spread"] = _scaled(found["spread"], factors * _moves(question, parts, terms))
-    if "steady" in found:
-        found["steady"] = _steady(found["steady"], ledgers)
+    if STEADY in found:
+        radii = found[STEADY].tolist()
+        kept = [r if r in (0.0, np.inf) or may_disclose(j) else 0.0 for j, r in enumerate(radii)]
+        found[STEADY] = np.array(kept)
     if isinstance(question, LocalModel) and question.before is not None:
         found["values"] = _on_the_way(question.x - question.before, parts)
     return found
@@ -57,15 +57,6 @@ def _on_the_way(way: Array, parts: Mapping[str, Array]) -> Array:
     told = np.isfinite(values[:, [0, -1]]).all(axis=1, keepdims=True)
     slope = dots(parts["slope"], np.broadcast_to(way, parts["slope"].shape))
     return np.where(told, parabola(values[:, -1], values[:, 0], slope, WAY), values[:, :1])
-
-
-def _steady(radius: Array, ledgers: Sequence[Ledger]) -> Array:
-    """The radii, as long as there have not been many."""
-    told = radius.copy()
-    for j, ledger in enumerate(ledgers):
-        if 0 < radius[j] < np.inf and not ledger.spend(STEADY, MOST_STEADY):
-            told[j] = 0.0
-    return told
 
 
 def _moves(question: CostQuestion, parts: Mapping[str, Array], terms: Sequence[RowTerms]) -> Array:

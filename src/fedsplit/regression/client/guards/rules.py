@@ -5,7 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from fedsplit.arrays import Array
 from fedsplit.data.pooled.column_statistics import Withheld
+from fedsplit.errors import InputError
 from fedsplit.regression.client.design import SMALLEST_CELL
 
 FEWEST_ROWS = 10
@@ -36,23 +40,22 @@ class Rules:
     Attributes
     ----------
     refuse : bool
-        Whether an answer that breaks a rule is refused, rather than sent with a warning. The
-        guards that look at everything answered so far, and at every point, run only then.
+        Whether an answer that breaks a rule is refused, rather than sent with a warning. Only
+        then sums are rounded, and what is disclosed is recorded.
     smallest : int
         k: no answer may describe fewer rows than this by themselves.
     rows : int
         The least number of rows that are described at all.
     parameters : float
         The greatest number of parameters per row.
-    leverage : float
-        λ, the greatest share of the square of a combination of columns that fewer than k rows may
-        have, and at most 1 - 1/n with n rows. Their sum is then known to √((1 - λ)/λ) standard
-        deviations at best: a third for 0.9.
+    leverage : float or None
+        The greatest leverage h that a row may have in all that was disclosed (see ``leverage``);
+        None reports it to the owner, and refuses nothing.
     predictor : float
         The greatest |a_iᵀx + o_i| of a row at a point that is asked about, unless the loss is
         quadratic; in units of the target where it has units.
     points : int
-        At how many points questions about the same rows are answered.
+        How many different questions about the same rows are answered.
     refusals : int
         After so many refusals that depend on the data nothing is answered until the owner has
         looked.
@@ -89,7 +92,7 @@ class Rules:
     smallest: int = SMALLEST_CELL
     rows: int = FEWEST_ROWS
     parameters: float = SHARE
-    leverage: float = 0.9
+    leverage: float | None = None
     predictor: float = 40.0
     points: int = 1_000
     refusals: int = 3
@@ -121,22 +124,14 @@ class Rules:
         """Whether the owner relies on what noise promises."""
         return self.private or self.epsilon is not None
 
-    def most_leverage(self, n: int) -> float:
-        """The greatest leverage of fewer than k of n rows."""
-        return min(self.leverage, 1.0 - 1.0 / max(n, 1))
-
-    @property
-    def most_of_combinations(self) -> float:
-        """The same for combinations of what is told at several points: 0.9995 for 0.9.
-
-        Some combination of so many vectors is large on one row by chance. Where a server knows
-        which combination to look at, all of its square is on the few rows.
-        """
-        return 1.0 - 0.005 * (1.0 - self.leverage)
-
-    def most_of_products(self, n: int) -> float:
-        """The same for combinations of products of two columns, and at most 1 - 1/n."""
-        return min(self.most_of_combinations, 1.0 - 1.0 / max(n, 1))
+    def check_size(self, client: str, eta: Array) -> None:
+        """Raise InputError for predictors of a client's rows that are too far out."""
+        size = float(np.abs(eta).max(initial=0.0))
+        if not size <= self.predictor:
+            raise InputError(
+                f"client {client}: at a point that was asked about, |a_iᵀx + o_i| is {size:.3g}, "
+                f"above {self.predictor:g}"
+            )
 
     @property
     def withheld(self) -> Withheld:

@@ -12,7 +12,7 @@ from fedsplit.clients.question import NOT_FINITE
 from fedsplit.clients.questions import Evaluate, Information
 from fedsplit.clients.sums import rounded_products
 from fedsplit.errors import RequestError
-from fedsplit.regression.client.guards.told import NO_DIRECTIONS, At
+from fedsplit.regression.client.guards.points import NO_DIRECTIONS, At
 from fedsplit.regression.client.questions.fit_question import FitQuestion
 from fedsplit.regression.client.sums_of_entries import add_entries, read_entries
 from fedsplit.sums import Summands, Total
@@ -63,10 +63,6 @@ class Along(FitQuestion):
     def for_sums(self, m: int) -> Self:
         return replace(self, m=m)
 
-    def nothing(self) -> Course:
-        k = self.directions.shape[1]
-        return Course(0.0, np.zeros(k), np.zeros((k, k)) if self.curved else None)
-
     def add(self, to: Summands, entry: Course) -> None:
         add_entries(to, entry.value)
         add_entries(to, entry.slope)
@@ -92,19 +88,16 @@ class Along(FitQuestion):
         d = clients.d
         if self.x.shape != (d,) or len(shape) != 2 or shape[0] != d or shape[1] > d:
             raise RequestError(f"the server sent a point and directions of {shape}, where d is {d}")
-        guard = cohort.point_guard(key)
-        if guard is not None:
-            guard.count([self.x], key)
-            guard.check([At(self.x, value=True, slope=True, matrix=self.curved)])
-        evaluated = clients.ask(Evaluate(self.x)).parts
-        if guard is not None:
-            evaluated = guard.rounded(Evaluate(self.x), evaluated)
+        points = [At(self.x, value=True, slope=True, matrix=self.curved)]
+        cohort.check_size(key, points)
+        cohort.state_points(key, points)
+        evaluated = cohort.rounded(key, Evaluate(self.x), clients.ask(Evaluate(self.x)).parts)
         values, gradients = evaluated["value"], evaluated["gradient"]
         slopes = gradients @ self.directions
         if not self.curved:
             return [Course(float(f), slope) for f, slope in zip(values, slopes, strict=True)]
         hessians = clients.ask(Information(self.x)).rows
-        if guard is not None:
+        if cohort.guarded:
             hessians = rounded_products(hessians)
         hessians = self.directions.T @ hessians @ self.directions
         found = zip(values, slopes, hessians, strict=True)
@@ -150,9 +143,6 @@ class Recede(FitQuestion):
     kind = "certificate"
     adds = True
 
-    def nothing(self) -> Receding:
-        return Receding(against=False, some=False, rows=0)
-
     def add(self, to: Summands, entry: Receding) -> None:
         to.add([entry.against, entry.some, entry.rows])
 
@@ -161,7 +151,7 @@ class Recede(FitQuestion):
         return Receding(against, some, total.count())
 
     def answer(self, cohort: DatasetCohort, key: str) -> list[Receding]:
-        if cohort.point_guard(key) is not None:
+        if cohort.guarded:
             raise RequestError(NO_DIRECTIONS)
         frame = cohort.frame(key)
         if self.directions.shape[1:] != frame.ridge.shape:

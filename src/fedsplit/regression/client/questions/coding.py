@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.regression.client.design import Recession, Scaling
+from fedsplit.regression.client.design import Scaling
 from fedsplit.regression.client.plan import Plan
 from fedsplit.remote import codec
 
@@ -25,14 +25,11 @@ class Coding:
         Whether to refuse answers that could disclose single rows.
     names : tuple of str
         The clients of the cohort that take part.
-    recessions : tuple of Recession
-        Only rows that are at rest along each of these directions take part.
     """
 
     plan: Plan
     strict: bool
     names: tuple[str, ...]
-    recessions: tuple[Recession, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from fedsplit.clients.effects import Kind
 from fedsplit.clients.question import Question
-from fedsplit.errors import RequestError
 from fedsplit.sums import Summands, Total
 
 if TYPE_CHECKING:
@@ -76,13 +75,6 @@ class FitQuestion(Question):
 
     def of_total(self, total: Total) -> Any:
         return [self.read(total)]
-
-    def of_no_rows(self) -> list[Any]:
-        return [self.nothing()]
-
-    def nothing(self) -> Any:
-        """The entry of a client that has no row at rest along the directions of recession."""
-        raise RequestError(f"the question {self.name()} has no directions of recession")
 
     def add(self, to: Summands, entry: Any) -> None:
         """Add one client's entry."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
@@ -14,7 +15,7 @@ from fedsplit.clients.question import NOT_FINITE
 from fedsplit.clients.sums import rounded, rounded_products, rounded_total
 from fedsplit.errors import RequestError
 from fedsplit.regression.client.design import BINS, Calibration, Design
-from fedsplit.regression.client.guards.points import PointGuard
+from fedsplit.regression.client.guards.statements import of_fit
 from fedsplit.regression.client.questions.along import Along, Course
 from fedsplit.regression.client.questions.fit_question import FitQuestion
 from fedsplit.regression.client.sums_of_entries import (
@@ -114,16 +115,6 @@ class Fitted(FitQuestion):
         )
         return replace(self, null=null, clustered=clustered, round=own)
 
-    def nothing(self) -> GoodnessOfFit:
-        null = expected = scores = None
-        if self.null is not None:
-            null = self.null.nothing()
-            if self.expected:
-                expected = np.zeros(2 * self.null.x.shape)
-        if self.clustered is not None:
-            scores = np.zeros(2 * self.clustered.x.shape)
-        return GoodnessOfFit(None, expected=expected, null=null, scores=scores)
-
     def add(self, to: Summands, entry: GoodnessOfFit) -> None:
         add_number(to, entry.log_likelihood)
         add_number(to, entry.pearson)
@@ -168,11 +159,9 @@ class Fitted(FitQuestion):
             scores = [np.outer(slope, slope) for slope in slopes]
             # in a limit the gradient of rows that have all receded is 0, and no cluster
             clusters = [int(slope.any()) for slope in slopes]
-        guard = cohort.point_guard(key)
-        if guard is not None:
-            guard.count([self.x], key)
-            for j, design in enumerate(rows):
-                self._check(guard, j, design)
+        for design in rows:
+            cohort.check_predictor(design, self.x)
+            cohort.state(design, partial(of_fit, design, self.x, self.dispersion, self.expected))
         rounds: Sequence[Course | None] = [None] * len(rows)
         if self.round is not None:
             rounds = self.round.answer(cohort, key)
@@ -183,22 +172,6 @@ class Fitted(FitQuestion):
             )
             for design, course, products, cluster, own in found
         ]
-
-    def _check(self, guard: PointGuard, j: int, design: Design) -> None:
-        """Raise InputError if what is told at x is that of few rows."""
-        eta = design.predictor(self.x)
-        guard.check_size(j, eta)
-        vectors: dict[str, list[Array]] = {"values": [], "weights": []}
-        if design.family.log_likelihood is not None:
-            vectors["values"].append(design.log_likelihood_parts(self.x, self.dispersion))
-        pearson = design.pearson_parts(self.x)
-        if pearson is not None:
-            vectors["values"].append(pearson)
-        if self.expected:
-            weights = design.w * design.family.expected_weights(eta)
-            guard.check_weights(j, weights)
-            vectors["weights"].append(weights)
-        guard.admit(j, vectors)
 
     def _of(
         self, cohort: DatasetCohort, key: str, design: Design, course: Course | None

@@ -61,9 +61,6 @@ class Code(FitQuestion):
     def answer(self, cohort: DatasetCohort, key: str) -> list[Coded]:
         return cohort.code(self.coding)
 
-    def nothing(self) -> Coded:
-        return Coded(moments_of_no_rows(self.coding.plan), ())
-
     def add(self, to: Summands, entry: Coded) -> None:
         add_moments(to, entry.moments)
         to.add([not entry.matrices, not entry.directions])
@@ -112,9 +109,6 @@ class Settle(FitQuestion):
     kind = "setup"
     adds = True
 
-    def nothing(self) -> Moments:
-        return moments_of_no_rows(self.coding.plan)
-
     def add(self, to: Summands, entry: Moments) -> None:
         add_moments(to, entry)
 
@@ -135,10 +129,6 @@ class Products(FitQuestion):
 
     answer_type = list[Array]
     adds = True
-
-    def nothing(self) -> Array:
-        k = self.directions.shape[1]
-        return np.zeros((k, k))
 
     def add(self, to: Summands, entry: Array) -> None:
         to.add(entry)
@@ -164,13 +154,3 @@ def moments_of(total: Total, plan: Plan) -> Moments:
     family = FAMILIES[plan.family]
     classes = family.count_classes(plan.classes)
     return read_moments(total, plan.names, classes, family.quadratic)
-
-
-def moments_of_no_rows(plan: Plan) -> Moments:
-    """The moments of a client that has no row to tell of."""
-    p = len(plan.names)
-    family = FAMILIES[plan.family]
-    classes = (0,) * family.count_classes(plan.classes)
-    zeros: Array = np.zeros(p)
-    moments = Moments(plan.names, 0, 0.0, zeros, np.zeros((p, p)), 0.0, 0.0, -math.inf, classes)
-    return moments._replace(cross=zeros[: p * family.quadratic])

@@ -96,6 +96,7 @@ class NoisySums(FitQuestion):
         found = []
         rows = cohort.bounded(self.coding, self.privacy)
         for name, own in zip(self.coding.names, rows, strict=True):
+            cohort.datasets[name].state(lambda: [])  # noise bounds what is disclosed
             drawn = noise.draw(self.length, source_of(self.privacy, name, self.number))
             sums = vectors.total(own, noise.step)
             noisy = [a + b for a, b in zip(sums, drawn, strict=True)]

@@ -101,22 +101,7 @@ def in_columns(
     return found + _small(client, cells, rules)
 
 
-def in_difference(client: str, n: int, rules: Rules) -> list[Finding]:
-    """What moments with and without n rows that recede could disclose of these."""
-    if 0 < n < rules.smallest:
-        one = f"client {client} has {n} rows that recede, fewer than {rules.smallest}"
-        many = f"clients have fewer than {rules.smallest} rows that recede"
-        return [Finding(client, one, many, f"{client} ({n})", "smallest_group")]
-    return []
-
-
-def in_rest(rows: Design, target: str, rules: Rules) -> list[Finding]:
-    """What moments of the rows that do not recede could disclose: a server may choose them."""
-    found = in_columns(rows.name, rows.rows, {}, rules)
-    return found + in_rows(rows, target, rules, counted=False)
-
-
-def in_rows(rows: Design, target: str | None, rules: Rules, counted: bool = True) -> list[Finding]:
+def in_rows(rows: Design, target: str | None, rules: Rules) -> list[Finding]:
     """What moments could disclose: many parameters, dominant weights, columns of one or two rows.
 
     A column of the design in which all rows but one or two are alike, such as a condition or an
@@ -129,8 +114,6 @@ def in_rows(rows: Design, target: str | None, rules: Rules, counted: bool = True
     target : str or None
         The text of a target that is a condition, whose classes nobody has counted.
     rules : Rules
-    counted : bool
-        Whether the rows of each level of a category have been counted.
     """
     n = rows.rows
     parameters = rows.A.shape[1] * max(1, rows.classes - 1)
@@ -161,7 +144,7 @@ def in_rows(rows: Design, target: str | None, rules: Rules, counted: bool = True
         )
     others = _unlike_others(rows.A)
     # rows of weight zero have gone since
-    counted = counted and bool((rows.w == 1).all())
+    counted = bool((rows.w == 1).all())
     cells = []
     for column, count in zip(rows.columns, others, strict=True):
         is_level = column.endswith("]") and ":" not in column

@@ -16,7 +16,7 @@ from fedsplit.losses.least_squares import LeastSquares, QuadraticTerms, ReducedT
 from fedsplit.losses.observations import Observations, is_sparse, read
 from fedsplit.losses.terms import Block
 from fedsplit.regression.client.design import Design, Moments
-from fedsplit.regression.client.guards.told import RowTerms, slopes_of
+from fedsplit.regression.client.guards.points import RowTerms, slopes_of
 
 MATRICES = ("hessian", "hessian_at_x", "augmented")
 
