@@ -13,7 +13,6 @@ import pytest
 from attacks.server import NAME, ROWS, Server
 from fedsplit.commands.app import run
 from fedsplit.data.sources.sources import sources
-from fedsplit.data.tables import Source
 from fedsplit.errors import InputError, StateError
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.plan import Plan
