@@ -80,7 +80,6 @@ def test_out_has_the_model_the_trace_and_the_page(
     )
     assert sorted(path.name for path in out.iterdir()) == [
         "model.json",
-        "model.npz",
         "report.html",
         "trace.csv",
     ]

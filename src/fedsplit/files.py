@@ -176,34 +176,6 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_together(folder: Path, contents: dict[str, bytes | str]) -> None:
-    """Write several files of a folder; none has its name before all of them are complete.
-
-    They are renamed in the order given. Where the process is killed between two of those renames,
-    the rest is still there, whole, under the names of ``partial_name``.
-
-    Parameters
-    ----------
-    folder : Path
-    contents : dict
-        The content of each file, by its name.
-    """
-    partials = {name: folder / partial_name(name) for name in contents}
-    try:
-        for name, content in contents.items():
-            data = content.encode("utf-8") if isinstance(content, str) else content
-            with partials[name].open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-    except BaseException:
-        for partial in partials.values():
-            partial.unlink(missing_ok=True)
-        raise
-    for name, partial in partials.items():
-        partial.replace(folder / name)
-
-
 def partial_name(name: str) -> str:
     """The name of a file that is not complete, or not yet in its place."""
     return f".{name}.partial"

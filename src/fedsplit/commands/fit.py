@@ -19,7 +19,6 @@ from fedsplit.commands.options import Json, PrivacyOptions, Resilience, take, wi
 from fedsplit.commands.terminal import in_options, live
 from fedsplit.errors import NotConverged
 from fedsplit.regression.options import FitOptions, Settings
-from fedsplit.regression.result.sealing import check_folder
 from fedsplit.texts import printable
 
 if TYPE_CHECKING:
@@ -55,6 +54,7 @@ def fit_command(
     client that was removed or has no complete row; 2 bad input; 130 or 143 interrupted.
     """
     from fedsplit.regression.fit import fit  # pandas takes a second to import
+    from fedsplit.regression.result.io import check_folder
 
     if out is not None:
         check_folder(out)

@@ -35,7 +35,6 @@ from fedsplit.commands.studies import (
 )
 from fedsplit.errors import listed
 from fedsplit.regression.options import FitOptions
-from fedsplit.regression.result.sealing import check_folder
 from fedsplit.remote.channel import Channel
 from fedsplit.remote.members import Patience
 from fedsplit.remote.messages import MessageChannel, Signature
@@ -87,6 +86,8 @@ def server_command(
     was removed or has no complete row; 2 bad input, or a client refuses to answer; 130 or 143
     interrupted.
     """
+    from fedsplit.regression.result.io import check_folder  # pandas takes a second to import
+
     check_extra()
     network = take(ServerNetwork, chosen)
     if chosen["resume"] is None:

@@ -37,13 +37,13 @@ class Category:
     complete: bool = False
     contrasts: Contrasts = field(default_factory=Contrasts)
 
-    def levels(self, schema: Schema) -> Sequence[str]:
+    def levels(self, schema: Schema) -> list[str]:
         """Return the levels, in the order of the codes."""
         if isinstance(self.of, PooledCall):
             return self.of.labels(schema)
         if self.of not in schema.levels:
             raise ValueError(f"column {self.of} is a category without levels")
-        return schema.levels[self.of]
+        return list(schema.levels[self.of])
 
     def codes(self, rows: ModelFrame) -> NDArray[np.intp]:
         """Return the number of each row's level, (n,)."""

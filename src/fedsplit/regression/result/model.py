@@ -21,7 +21,7 @@ from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.families.family import Family
 from fedsplit.regression.options import Settings
-from fedsplit.regression.result import sealing, specification, table
+from fedsplit.regression.result import facts, table
 from fedsplit.regression.result.certificate import FitCertificate
 from fedsplit.regression.result.parts import Computation, Estimates, FitStatistics
 from fedsplit.regression.result.prediction import Kind, Unseen, predict
@@ -116,7 +116,7 @@ class Model:
     @property
     def terms(self) -> dict[str, list[str]]:
         """The columns of each term of the formula, by the text of the term."""
-        return specification.terms(self.plan)
+        return facts.terms(self.plan)
 
     @property
     def params(self) -> pd.Series:
@@ -447,11 +447,11 @@ class Model:
 
     def head(self) -> list[str]:
         """The lines of the summary above the coefficients."""
-        return table.head(self)
+        return list(table.head(self))
 
     def foot(self) -> list[str]:
         """The lines of the summary below the coefficients."""
-        return table.foot(self)
+        return list(table.foot(self))
 
     def predict(
         self, frame: object, kind: Kind = "mean", *, unseen: Unseen = "error"
@@ -529,17 +529,15 @@ class Model:
         errors = self.estimates.errors[known]
         return bias(clients, x, back, errors, self.params[known], method, **settings)
 
+    def to_dict(self) -> dict[str, Any]:
+        """All numbers of the summary, as JSON can hold them."""
+        return facts.to_dict(self)
+
     # What writes models imports this module, and the page imports matplotlib, which takes longer
     # than all the rest.
 
-    def to_dict(self) -> dict[str, Any]:
-        """All numbers of the summary, as JSON can hold them."""
-        from fedsplit.regression.result import io
-
-        return io.to_dict(self)
-
     def save(self, path: str | Path) -> None:
-        """Write ``model.json`` and ``model.npz`` into a folder, for ``fedsplit.load``."""
+        """Write ``model.json`` into a folder, for ``fedsplit.load``."""
         from fedsplit.regression.result import io
 
         io.save(self, Path(path))
@@ -561,8 +559,8 @@ class Model:
         from fedsplit.regression.result import io
 
         folder = Path(path)
-        sealing.check_folder(folder)
+        io.check_folder(folder)
         # The page takes longest and is most likely to be interrupted, so it comes first.
-        self.report(folder / sealing.PAGE)
-        io.write_trace(self, folder / sealing.TRACE)
+        self.report(folder / io.PAGE)
+        io.write_trace(self, folder / io.TRACE)
         self.save(folder)

@@ -17,16 +17,17 @@ from fedsplit.data.formula.formula import Formula
 from fedsplit.regression.client.design import SMALLEST_CELL
 from fedsplit.regression.options import WITHOUT_NOISE, Settings
 from fedsplit.regression.result import figures
-from fedsplit.regression.result.specification import specification_lines
-from fedsplit.regression.result.table import (
+from fedsplit.regression.result.facts import (
+    about_classes,
     absent,
     decimals,
-    fit_lines,
-    fragment,
+    measures,
     number,
     p_value,
+    specification_lines,
     title,
 )
+from fedsplit.regression.result.table import fragment
 
 if TYPE_CHECKING:
     from fedsplit.regression.result.model import Model
@@ -43,14 +44,11 @@ def write(text: str, path: Path) -> None:
 def pooled_html(model: Model) -> str:
     """The text of the page of a pooled fit."""
     formula = Formula(model.formula)
-    reference = None
-    if model.family.has_reference:
-        reference = model.plan.classes[0]
     interval = None  # model-based, or robust where there is no other
     if model.bse is not None or model.robust_bse is not None:
         interval = model.conf_int(robust=model.bse is None)
     columns = _coefficients(model, interval)
-    fit = {name: text for line in fit_lines(model) for name, text in line.items()}
+    fit = {each.name: each.shown for line in measures(model) for each in line if each.name}
     if model.settings.biased is None:
         fit = {"residual degrees of freedom": f"{model.df_resid:,}", **fit}
     participants = len(model.run.summed) or max(1, int((model.clients["n"] > 0).sum()))
@@ -62,20 +60,11 @@ def pooled_html(model: Model) -> str:
         title=title(model),
         target=formula.target,
         intercept=formula.intercept,
-        reference=reference,
-        grouped=model.grouped,
         header=list(columns),
         rows=list(zip(model.estimates.names, zip(*columns.values(), strict=True), strict=True)),
-        absent=absent(model),
-        specification=specification_lines(model),
-        fit={
-            **(
-                {}
-                if model.settings.biased
-                else {"residual degrees of freedom": f"{model.df_resid:,}"}
-            ),
-            **{name: text for line in fit_lines(model) for name, text in line.items()},
-        },
+        absent=list(absent(model)),
+        specification=[*specification_lines(model), *about_classes(model)],
+        fit=fit,
         clients=_clients(model.clients),
         attendance=[
             (
