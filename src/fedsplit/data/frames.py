@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from datetime import date
 from decimal import Decimal
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,61 +29,39 @@ from fedsplit.data.types import (
 from fedsplit.errors import InputError
 
 
-@runtime_checkable
-class ArrowStream(Protocol):
-    """A table or a column of any library that speaks Arrow's PyCapsule interface."""
+def in_pandas(data: Any) -> Any:
+    """Return a frame or a column of any library in pandas, and everything else as it is.
 
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Return the rows as a stream of Arrow."""
-        ...
-
-
-def as_pandas(data: object) -> pd.DataFrame | None:
-    """Return a frame of any library as one of pandas; None if it is no frame.
-
-    Parameters
-    ----------
-    data : object
-        A frame of pandas is returned as it is. One that speaks Arrow's PyCapsule interface, as
-        those of polars, pyarrow and DuckDB do, needs pyarrow; others, such as Modin's, are taken if
-        narwhals knows them.
-
-    Returns
-    -------
-    DataFrame or None
-        Categories keep their order, and whole numbers beside missing values stay whole.
+    What speaks Arrow's PyCapsule interface, as frames of polars, pyarrow and DuckDB do, needs
+    pyarrow; other frames, such as Modin's, are taken if narwhals knows them. Categories keep their
+    order, and whole numbers beside missing values stay whole.
     """
-    if isinstance(data, pd.DataFrame):
+    if isinstance(data, pd.DataFrame | pd.Series):
         return data
-    if isinstance(data, ArrowStream) and not isinstance(data, pd.Series):
+    if hasattr(data, "__arrow_c_stream__"):
         arrow = _pyarrow(data)
         try:
-            stream = arrow.RecordBatchReader.from_stream(data)
+            rows = arrow.RecordBatchReader.from_stream(data).read_all()
         except arrow.ArrowInvalid:  # it is a column
-            return None
-        found: pd.DataFrame = stream.read_all().to_pandas(types_mapper=_nullable(arrow).get)
-        return found
+            rows = data if isinstance(data, arrow.ChunkedArray) else arrow.chunked_array(data)
+        # The types of pandas for those of Arrow that missing values would turn into others.
+        whole = [f"{sign}Int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)]
+        kept = {getattr(arrow, name.lower())(): types.pandas_dtype(name) for name in whole}
+        return rows.to_pandas(types_mapper={**kept, arrow.bool_(): pd.BooleanDtype()}.get)
     try:
         narwhals = importlib.import_module("narwhals")
     except ImportError:  # nothing but narwhals could say what this is
-        return None
+        return data
     frame = narwhals.from_native(data, pass_through=True)
     if isinstance(frame, narwhals.LazyFrame):
         frame = frame.collect()
-    return frame.to_pandas() if isinstance(frame, narwhals.DataFrame) else None
+    return frame.to_pandas() if isinstance(frame, narwhals.DataFrame) else data
 
 
-def in_pandas(data: Any) -> Any:
-    """Return a frame or a column of any library in pandas, and everything else as it is."""
-    frame = as_pandas(data)
-    if frame is not None:
-        return frame
-    if isinstance(data, ArrowStream) and not isinstance(data, pd.Series):
-        arrow = _pyarrow(data)
-        if not isinstance(data, arrow.ChunkedArray):
-            data = arrow.chunked_array(data)
-        return data.to_pandas(types_mapper=_nullable(arrow).get)
-    return data
+def as_pandas(data: object) -> pd.DataFrame | None:
+    """Return a frame of any library as one of pandas, which stays as it is; None if it is none."""
+    frame = in_pandas(data)
+    return frame if isinstance(frame, pd.DataFrame) else None
 
 
 def _pyarrow(data: object) -> Any:
@@ -96,13 +74,6 @@ def _pyarrow(data: object) -> Any:
             f"a {what} is read by pyarrow: install it with pip install 'fedsplit[parquet]', or "
             "convert the frame to pandas"
         ) from None
-
-
-def _nullable(arrow: Any) -> dict[Any, Any]:
-    """Return the types of pandas for those of Arrow that missing values would turn into others."""
-    whole = [f"{sign}Int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)]
-    found = {getattr(arrow, name.lower())(): types.pandas_dtype(name) for name in whole}
-    return {**found, arrow.bool_(): pd.BooleanDtype()}
 
 
 class FrameTable(Table):

@@ -69,7 +69,7 @@ def polynomial(levels: Sequence[str], given: Options) -> Columns:
     return endings[: n - 1], matrix[:, 1:]
 
 
-class Coding(NamedTuple):
+class ContrastCoding(NamedTuple):
     """A way to code a category, and the names of its arguments, in order."""
 
     code: Callable[[Sequence[str], Options], Columns]
@@ -77,12 +77,12 @@ class Coding(NamedTuple):
 
 
 CODINGS = {
-    "contr.treatment": Coding(partial(treatment, otherwise=0), ("reference", "base", "n")),
-    "contr.SAS": Coding(partial(treatment, otherwise=-1), ("reference", "base", "n")),
-    "contr.sum": Coding(deviation),
-    "contr.helmert": Coding(helmert),
-    "contr.sdif": Coding(difference),
-    "contr.poly": Coding(polynomial, ("n", "scores")),
+    "contr.treatment": ContrastCoding(partial(treatment, otherwise=0), ("reference", "base", "n")),
+    "contr.SAS": ContrastCoding(partial(treatment, otherwise=-1), ("reference", "base", "n")),
+    "contr.sum": ContrastCoding(deviation),
+    "contr.helmert": ContrastCoding(helmert),
+    "contr.sdif": ContrastCoding(difference),
+    "contr.poly": ContrastCoding(polynomial, ("n", "scores")),
 }
 """By their names in R."""
 CODINGS |= {name.title(): CODINGS[f"contr.{name}"] for name in ("treatment", "sum", "helmert")}

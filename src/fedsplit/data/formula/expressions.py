@@ -48,7 +48,7 @@ COMPARISON: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-class Expression:
+class Compiler:
     """Compiles syntax trees, and collects what they need.
 
     Attributes
@@ -113,7 +113,7 @@ class Expression:
         arguments = bound(node, ("x", *function.parameters))
         if "x" not in arguments:
             raise ValueError(f"{node.function}() needs a column")
-        inner = Expression()
+        inner = Compiler()
         x = inner.number(arguments.pop("x"))
         if inner.calls:
             raise ValueError(f"{inner.calls[0].text} cannot stand inside {node.function}()")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedsplit.arrays import Array
 from fedsplit.data.formula.constants import Constant, bound, constant, level_at, options
 from fedsplit.data.formula.contrasts import Contrasts, read_contrasts
-from fedsplit.data.formula.expressions import Evaluator, Expression, is_column
+from fedsplit.data.formula.expressions import Compiler, Evaluator, is_column
 from fedsplit.data.formula.model_frame import ModelFrame, Schema
 from fedsplit.data.formula.pooled_functions import POOLED, PooledCall
 from fedsplit.data.formula.syntax import Call, Name, Node, Text, written
@@ -105,32 +105,32 @@ class TermFactor:
     @classmethod
     def of(cls, node: Node) -> TermFactor:
         """Return what a tree stands for, such as ``x``, ``log(x)`` or ``C(g)``."""
-        expression = Expression()
+        compiler = Compiler()
         try:
-            factor = cls._of(node, expression)
+            factor = cls._of(node, compiler)
         except ValueError as error:
             raise ValueError(f"{written(node)}: {error}") from None
-        columns = list(dict.fromkeys(expression.columns))
-        return replace(factor, columns=columns, calls=tuple(expression.calls))
+        columns = list(dict.fromkeys(compiler.columns))
+        return replace(factor, columns=columns, calls=tuple(compiler.calls))
 
     @classmethod
-    def _of(cls, node: Node, expression: Expression) -> TermFactor:
+    def _of(cls, node: Node, compiler: Compiler) -> TermFactor:
         text = written(node)
         match node:
             case Call("", [Name() as inner]):
-                return cls._of(inner, expression)
+                return cls._of(inner, compiler)
             case Name() | Call("Q"):
-                name = expression.column(node)
-                numbers = expression.number(node)
+                name = compiler.column(node)
+                numbers = compiler.number(node)
                 return cls(name, column=name, category=Category(name), numbers=numbers)
             case Call("C" | "factor" | "as.factor" | "relevel"):
-                return cls(text, category=_category(node, expression))
+                return cls(text, category=_category(node, compiler))
             case Call(function) if function in POOLED:
-                call = expression.call(node)
+                call = compiler.call(node)
                 if call.function.is_category:
                     return cls(text, category=Category(call))
                 return cls(text, call=call)
-        return cls(text, numbers=expression.number(node))
+        return cls(text, numbers=compiler.number(node))
 
     def as_category(self, schema: Schema) -> Category | None:
         """Return how it is coded by levels, None if it has numbers."""
@@ -163,28 +163,28 @@ class TermFactor:
         return values[:, 0]
 
 
-def _category(node: Node, expression: Expression) -> Category:
+def _category(node: Node, compiler: Compiler) -> Category:
     """Read ``C(a, coding)``, ``factor(a)``, ``relevel(a, ref="b")``, also one in the other."""
     match node:
         case _ if is_column(node):
-            return Category(expression.column(node))
+            return Category(compiler.column(node))
         case Call(function) if function in POOLED:
-            call = expression.call(node)
+            call = compiler.call(node)
             if call.function.is_category:
                 return Category(call)
         case Call("C" | "factor" | "as.factor", [inner], []):
-            return _category(inner, expression)
+            return _category(inner, compiler)
         case Call("C", [inner, *coding], named) if len(coding) <= 1:
-            category = _category(inner, expression)
+            category = _category(inner, compiler)
             coding = coding or [Name("contr.treatment")]
             return replace(category, contrasts=read_contrasts(coding[0], options(dict(named))))
         case Call("factor", [inner, *_]):
-            category = _category(inner, expression)
+            category = _category(inner, compiler)
             first = constant(bound(node, ("x", "levels")).get("levels", Text("")))
             if isinstance(first, tuple):
                 return replace(category, first=first, complete=True)
         case Call("relevel", [inner, *_]):
-            category = _category(inner, expression)
+            category = _category(inner, compiler)
             given = bound(node, ("x", "ref"))
             if "ref" in given:
                 return replace(category, first=(constant(given["ref"]),))

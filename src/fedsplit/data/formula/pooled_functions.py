@@ -22,7 +22,7 @@ from fedsplit.data.pooled.scaling import Scale
 from fedsplit.data.pooled.splines import MOST_KNOTS, Spline
 
 
-class Signature(NamedTuple):
+class PooledSignature(NamedTuple):
     """How a function is called.
 
     Attributes
@@ -84,18 +84,18 @@ def read_cut(given: Options) -> Cut:
     )
 
 
-POOLED: dict[str, Signature] = {
-    "poly": Signature(("degree", "raw"), read_poly),
-    "scale": Signature(("center", "scale"), read_scale),
-    "center": Signature((), lambda given: Scale(None, 1.0)),
-    "bs": Signature(
+POOLED: dict[str, PooledSignature] = {
+    "poly": PooledSignature(("degree", "raw"), read_poly),
+    "scale": PooledSignature(("center", "scale"), read_scale),
+    "center": PooledSignature((), lambda given: Scale(None, 1.0)),
+    "bs": PooledSignature(
         ("df", "knots", "degree", "intercept", "Boundary.knots"),
         partial(read_spline, natural=False),
     ),
-    "ns": Signature(
+    "ns": PooledSignature(
         ("df", "knots", "intercept", "Boundary.knots"), partial(read_spline, natural=True)
     ),
-    "cut": Signature(("breaks", "labels", "include.lowest", "right", "dig.lab"), read_cut),
+    "cut": PooledSignature(("breaks", "labels", "include.lowest", "right", "dig.lab"), read_cut),
 }
 """By the names that a formula calls them by."""
 

@@ -59,14 +59,14 @@ def read_terms(tree: Node) -> Sides:
             left = [TermFactor.of(target)]
         case _:
             raise ValueError("it needs a target on the left of ~, as in y ~ x")
-    reader = _Reader()
+    reader = _TermReader()
     terms = sorted(reader.read(right).values(), key=len)
     offsets = list(reader.offsets.values())
     return Sides(left, reader.factors, terms, reader.intercept, offsets, reader.open)
 
 
 @dataclass
-class _Reader:
+class _TermReader:
     """Multiplies terms out."""
 
     factors: list[TermFactor] = field(default_factory=list)

@@ -40,25 +40,20 @@ class ListedClient(NamedTuple):
     name : str
     where : str
         What error messages call it.
-    key : str
-        ``path`` or ``query``.
+    is_query : bool
+        Whether its data are the result of a query, and not a file.
     value : str
         The path or the query.
-    options : mapping
-        How its data are read, by the names of fields of ``Reading``.
+    reading : Reading
+        How its data are read: by all codes and names of the list and of its own, and by its own
+        decimal mark and dates.
     """
 
     name: str
     where: str
-    key: str
+    is_query: bool
     value: str
-    options: Mapping[str, Any]
-
-    def reading(self, common: Reading) -> Reading:
-        """Return how its data are read: with all codes and names, and its own mark and dates."""
-        own = _reading(self.where, self.options)
-        joined = common.joined(own)
-        return replace(joined, decimal=self.options.get("decimal", common.decimal))
+    reading: Reading
 
 
 class ClientList:
@@ -86,13 +81,17 @@ class ClientList:
                 f"unknown key {unknown[0]!r}: only [clients.NAME], [types] and [reading] are read",
             )
 
-    def clients(self) -> Iterator[ListedClient]:
-        """Yield the clients in the order of the file; each is checked only when it is its turn."""
+    def clients(self, common: Reading = PLAIN) -> Iterator[ListedClient]:
+        """Yield the clients in the order of the file; each is checked only when it is its turn.
+
+        ``common`` is how files are read that are not the list's own.
+        """
+        common = common.joined(self.reading())
         clients = self._table("clients")
         if not clients:
             fail(self._where, f"there is no client: {ENTRY_FORM}")
         for name, entry in clients.items():
-            yield _listed(name, f"{self._where}, client {name}", entry)
+            yield _listed(name, f"{self._where}, client {name}", entry, common)
 
     def types(self) -> dict[str, Type]:
         """Return the types that columns are declared to have."""
@@ -135,7 +134,7 @@ def declared(data: object) -> tuple[dict[str, Type], Reading]:
     return types, reading
 
 
-def _listed(name: str, where: str, entry: object) -> ListedClient:
+def _listed(name: str, where: str, entry: object, common: Reading) -> ListedClient:
     if not name or not isinstance(entry, dict):
         fail(where, ENTRY_FORM)
     if unknown := sorted(entry.keys() - OPTIONS - {"path", "query"}):
@@ -152,16 +151,15 @@ def _listed(name: str, where: str, entry: object) -> ListedClient:
     value = entry[key]
     if not isinstance(value, str) or not value.strip():
         fail(where, f"{key} must be text in quotes, not {_shown(value)}")
-    for option in sorted(entry.keys() & {"decimal", "dates"}):
-        if key == "query":
-            fail(
-                where,
-                f"{option} is for files: in a query say it to DuckDB, as in "
-                "read_csv('x.csv', decimal_separator=',', dateformat='%d/%m/%Y')",
-            )
-    options = {name: value for name, value in entry.items() if name in OPTIONS}
-    _reading(where, options)
-    return ListedClient(name, where, key, value, options)
+    if key == "query" and (options := sorted(entry.keys() & {"decimal", "dates"})):
+        fail(
+            where,
+            f"{options[0]} is for files: in a query say it to DuckDB, as in "
+            "read_csv('x.csv', decimal_separator=',', dateformat='%d/%m/%Y')",
+        )
+    joined = common.joined(_reading(where, entry))
+    reading = replace(joined, decimal=entry.get("decimal", common.decimal))
+    return ListedClient(name, where, key == "query", value, reading)
 
 
 def _reading(where: str, options: Mapping[str, Any]) -> Reading:

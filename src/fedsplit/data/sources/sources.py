@@ -186,15 +186,13 @@ def _named(name: str, item: object, reading: Reading, folder: Path | None = None
 def _listed(path: Path, reading: Reading) -> Iterator[Source]:
     """Yield the clients of a TOML file, whose relative paths start at its folder."""
     listed = ClientList(path)
-    reading = reading.joined(listed.reading())
     listed.types()  # which are checked before anything is read
-    for client in listed.clients():
-        own = client.reading(reading)
-        if client.key == "query":
+    for client in listed.clients(reading):
+        if client.is_query:
             folder = path.absolute().parent
-            yield QueryTable(client.name, client.where, client.value, folder, own)
+            yield QueryTable(client.name, client.where, client.value, folder, client.reading)
         else:
-            yield _named(client.name, client.value, own, path.parent)
+            yield _named(client.name, client.value, client.reading, path.parent)
 
 
 def _split(source: Source, group: str, missing: str) -> Iterator[GroupSource]:
