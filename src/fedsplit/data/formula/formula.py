@@ -36,7 +36,7 @@ class Formula:
     def __post_init__(self) -> None:
         match self._sides.left:
             # A target has one number per row, and a category has one column per level.
-            case [TermFactor(column=None, category=Category(of=column))]:
+            case [TermFactor(column=None, category=Category(), columns=[column, *_])]:
                 raise self._error(f"the target cannot be {self.target}: use {{{column} == 'a'}}")
         if self.target_column in {name for factor in self._right for name in factor.columns}:
             raise self._error(f"{self.target_column} is on both sides")
