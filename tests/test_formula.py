@@ -512,6 +512,7 @@ def test_the_name_of_a_column_is_an_expression_of_the_same_values(text: str) -> 
         ("{log(-x) > 1 & x < 0}", np.zeros(5)),
         ("{log(-x) > 1 | x > 0}", np.ones(5)),
         ("{log(-x) > 1}", np.full(5, np.nan)),
+        ("{1 > log(-x)}", np.full(5, np.nan)),
         ("{!(log(-x) > 1)}", np.full(5, np.nan)),
         ("ifelse(log(-x) > 1, 1, 0)", np.full(5, np.nan)),
     ],

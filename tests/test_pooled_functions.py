@@ -14,9 +14,8 @@ import pytest
 from fedsplit.arrays import Array
 from fedsplit.data.formula.constants import Constant
 from fedsplit.data.formula.pooled_functions import POOLED
-from fedsplit.data.pooled.agreement import Spread, coarse_grid
 from fedsplit.data.pooled.column_statistics import ColumnMoments, Histogram, Statistic, Withheld
-from fedsplit.data.pooled.function import PooledFunction, State
+from fedsplit.data.pooled.function import PooledFunction, Spread, State, coarse_grid
 from fedsplit.data.pooled.orthogonal_polynomials import Recurrence
 from fedsplit.dialogue import converse
 

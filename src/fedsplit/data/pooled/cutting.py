@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array
-from fedsplit.data.pooled.agreement import constants, spread
-from fedsplit.data.pooled.function import PooledFunction, State
+from fedsplit.data.pooled.function import PooledFunction, State, constants, spread
 from fedsplit.dialogue import Dialogue
 
 MOST_INTERVALS = 50

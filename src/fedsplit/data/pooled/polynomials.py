@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.data.pooled.agreement import mean_and_deviation
 from fedsplit.data.pooled.column_statistics import GramMatrix
-from fedsplit.data.pooled.function import PooledFunction, State, numbered
+from fedsplit.data.pooled.function import PooledFunction, State, mean_and_deviation, numbered
 from fedsplit.data.pooled.orthogonal_polynomials import Recurrence, condition
 from fedsplit.dialogue import Dialogue
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.data.pooled.agreement import constants, spread
-from fedsplit.data.pooled.function import PooledFunction, State, numbered
+from fedsplit.data.pooled.function import PooledFunction, State, constants, numbered, spread
 from fedsplit.dialogue import Dialogue
 
 MOST_KNOTS = 50
