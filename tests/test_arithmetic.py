@@ -161,46 +161,94 @@ def exactly(a: list[Fraction]) -> dict[str, list[Fraction]]:
     return {"a": a, "center(a)": centred, "scale(a)": [each / Fraction(root) for each in centred]}
 
 
+def far_away(mean: float, seed: int, n: int = 48) -> pd.DataFrame:
+    """Columns of deviation 1 about a mean, whose product matters."""
+    rng = np.random.default_rng(seed)
+    u, v = rng.standard_normal((2, n))
+    frame = pd.DataFrame({"a": mean + u, "b": mean + v, "c": np.arange(n) % 3})
+    return frame.assign(y=u - v + u * v + rng.standard_normal(n))
+
+
+def exact_fit(frame: pd.DataFrame, terms: list[str]) -> list[Fraction]:
+    """The coefficients of a constant and of products of columns, such as a:a:b."""
+    columns = exactly([Fraction(each) for each in frame.a.tolist()])
+    columns["b"] = [Fraction(each) for each in frame.b.tolist()]
+    rows = [[Fraction(1)] * len(frame)]
+    for term in terms:
+        factors = [columns[each] for each in term.split(":")]
+        rows.append([math.prod(each, start=Fraction(1)) for each in zip(*factors, strict=True)])
+    rows.append([Fraction(each) for each in frame.y.tolist()])
+    products = [
+        [sum((p * q for p, q in zip(a, b, strict=True)), Fraction(0)) for b in rows]
+        for a in rows[:-1]
+    ]
+    return solved(products)
+
+
+FAR = [
+    ("y ~ a*b", ["a", "b", "a:b"]),
+    ("y ~ a + {a^2}", ["a", "a:a"]),
+    ("y ~ a + I(a^2)", ["a", "a:a"]),
+    ("y ~ scale(a)", ["scale(a)"]),
+    ("y ~ scale(a)*b", ["scale(a)", "b", "scale(a):b"]),
+    ("y ~ center(a)*b", ["center(a)", "b", "center(a):b"]),
+]
+"""Formulas, and the products that their columns are."""
+
+
+def test_sixty_fits_far_from_zero_are_as_near_to_the_exact_ones_as_they_say() -> None:
+    wide = 0
+    for formula, terms in FAR:
+        for seed in range(10):
+            frame = far_away(1e4, seed)
+            model = fs.fit(frame, formula, group="c")
+            certificate = model.certificate
+            assert certificate.arithmetic is not None
+            assert certificate.standard_errors is not None
+            bound = certificate.arithmetic + certificate.standard_errors
+            measured = away(model, exact_fit(frame, terms))
+            assert measured <= bound
+            assert model.converged
+            # products of two columns are as if their factors had been centred exactly
+            assert certificate.arithmetic <= (1e-9 if "(" in formula else 1e-12)
+            wide += certificate.arithmetic > 1000 * measured
+    assert wide <= 12
+
+
+def test_rounding_of_the_entries_themselves_counts_in_whether_a_fit_converged() -> None:
+    far = fs.fit(far_away(3e5, 0), "y ~ a + b + {a^2*b}", group="c")
+    assert far.certificate.standard_errors is not None
+    assert far.certificate.standard_errors <= 1e-9
+    assert far.certificate.arithmetic is None or far.certificate.arithmetic > 1e-6
+    assert not far.converged
+    assert any("rounding can have moved coefficients" in text for text in far.warnings)
+    assert fs.fit(far_away(300.0, 0), "y ~ a + b + {a^2*b}", group="c").converged
+
+
 @pytest.mark.parametrize("mean", [3.0, 300.0, 1e4, 3e5])
 @pytest.mark.parametrize(
     ("formula", "terms"),
     [
-        ("y ~ a*b", ["a", "b", "a:b"]),
-        ("y ~ a + {a^2}", ["a", "a:a"]),
+        *FAR,
         ("y ~ a + {a^2} + {a^3}", ["a", "a:a", "a:a:a"]),
-        ("y ~ scale(a)", ["scale(a)"]),
-        ("y ~ scale(a)*b", ["scale(a)", "b", "scale(a):b"]),
-        ("y ~ center(a)*b", ["center(a)", "b", "center(a):b"]),
+        ("y ~ a + b + {a^2*b}", ["a", "b", "a:a:b"]),
+        ("y ~ a + a:b", ["a", "a:b"]),
+        ("y ~ scale(a):b", ["scale(a):b"]),
     ],
 )
 def test_the_rounding_of_products_powers_and_scale_is_part_of_the_bound(
     formula: str, terms: list[str], mean: float
 ) -> None:
     for seed in range(3):
-        rng = np.random.default_rng(seed)
-        n = 48
-        u, v = rng.standard_normal((2, n))
-        frame = pd.DataFrame({"a": mean + u, "b": mean + v, "c": np.arange(n) % 3})
-        frame["y"] = u - v + u * v + rng.standard_normal(n)
+        frame = far_away(mean, seed)
         model = fs.fit(frame, formula, group="c")
         if model.aliased:  # what rounding leaves of a³ beside the others
             continue
-        columns = exactly([Fraction(each) for each in frame.a.tolist()])
-        columns["b"] = [Fraction(each) for each in frame.b.tolist()]
-        rows = [[Fraction(1)] * n]
-        for term in terms:
-            factors = [columns[each] for each in term.split(":")]
-            rows.append([math.prod(each, start=Fraction(1)) for each in zip(*factors, strict=True)])
-        rows.append([Fraction(each) for each in frame.y.tolist()])
-        products = [
-            [sum((p * q for p, q in zip(a, b, strict=True)), Fraction(0)) for b in rows]
-            for a in rows[:-1]
-        ]
         certificate = model.certificate
         assert certificate.arithmetic is not None
         assert certificate.standard_errors is not None
         bound = certificate.arithmetic + certificate.standard_errors
-        assert away(model, solved(products)) <= bound
+        assert away(model, exact_fit(frame, terms)) <= bound
         # a bound that is true of anything would say nothing
         assert certificate.arithmetic <= 1e-11 * max(1.0, mean) ** len(terms)
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,6 +24,7 @@ from fedsplit.commands.interrupts import discarding
 from fedsplit.local.solver import Start
 from fedsplit.methods.method import Method
 from fedsplit.penalties.coordinatewise import L1
+from fedsplit.regression.server import minimise
 from fedsplit.remote.checkpoint import ANSWERS, HEADER
 from fedsplit.remote.cohort import same_data
 from fedsplit.remote.log import HEAD
@@ -182,8 +184,10 @@ def test_a_resumed_fit_ends_in_the_same_table(
     tmp_path: Path, name: str, elsewhere: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if name == "newton":  # takes over at once
-        monkeypatch.setattr("fedsplit.regression.server.minimise.PATIENCE", 4)
-        monkeypatch.setattr("fedsplit.regression.server.minimise.CAUTION", 1e9)
+        patient = partial(minimise.minimise, patience=4)
+        monkeypatch.setattr("fedsplit.regression.server.glm.minimise", patient)
+        rule = partial(minimise.ProvedDistance, caution=1e9)
+        monkeypatch.setattr(minimise, "ProvedDistance", rule)
     formula, settings = FITS[name]
 
     def run(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.fit import prepare, with_declaration
 from fedsplit.regression.options import FitOptions, PathOptions
 from fedsplit.regression.path import regularisation
+from fedsplit.regression.server import minimise
 from fedsplit.regression.server.federation import AboutCosts, FitDriver
 from fedsplit.regression.server.glm import glm
 from fedsplit.remote import codec
@@ -150,7 +152,7 @@ def test_a_last_round_that_is_foreseen_too_early_is_not_the_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     usual = fs.fit(rows(), "count ~ u + k", family="poisson", group="site")
-    monkeypatch.setattr("fedsplit.regression.server.minimise.SURE", 1e12)
+    monkeypatch.setattr(minimise, "ProvedDistance", partial(minimise.ProvedDistance, sure=1e12))
     early = fs.fit(rows(), "count ~ u + k", family="poisson", group="site")
     assert early.converged
     assert early.certificate.standard_errors is not None

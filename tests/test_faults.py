@@ -1,7 +1,7 @@
 """Remote clients that are slow, die, come back, answer badly or stay away."""
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from faulty import (
 )
 from fedsplit.arrays import Array
 from fedsplit.methods.method import Method
+from fedsplit.regression.server import minimise
 from fedsplit.remote.channel import Reply
 from hospitals import people
 from problems import clients, loss, problem
@@ -162,8 +163,9 @@ def test_methods_that_need_every_client_wait_for_it_and_lose_no_bit(
 def test_newton_takes_over_in_a_fit_also_where_a_client_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fedsplit.regression.server.minimise.PATIENCE", 4)
-    monkeypatch.setattr("fedsplit.regression.server.minimise.CAUTION", 1e9)
+    patient = partial(minimise.minimise, patience=4)
+    monkeypatch.setattr("fedsplit.regression.server.glm.minimise", patient)
+    monkeypatch.setattr(minimise, "ProvedDistance", partial(minimise.ProvedDistance, caution=1e9))
     model = fit(people(), FORMULA, at_times(died, "hospital1"), family="poisson")
     assert model.converged
     assert any(each.what == "its process died" for each in model.run.incidents)

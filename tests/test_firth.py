@@ -5,6 +5,7 @@
 
 import json
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from numpy.testing import assert_allclose
 
 import fedsplit as fs
 from faulty import FAULTS, Fault, Moment, fit
-from fedsplit.arrays import packed, unpacked
+from fedsplit.arrays import length, packed, unpacked
 from fedsplit.clients.local_models import ModifiedScore
 from fedsplit.clients.questions import Information
 from fedsplit.data.sources.sources import sources
@@ -24,6 +25,7 @@ from fedsplit.losses.jeffreys import jeffreys
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.validation import check_question
+from fedsplit.regression.server.firth import FirthSearch
 from fedsplit.remote.channel import LocalChannel
 from fedsplit.remote.messages import MessageChannel
 from fedsplit.sites.service import Site
@@ -425,3 +427,41 @@ def test_it_converges_whatever_the_classes_look_like() -> None:
         model = firth(frame, "y ~ " + " + ".join(frame.columns[:d]), group="site")
         assert model.converged
         assert model.rounds <= 80
+
+
+def rough(seed: int, n: int = 60, d: int = 8) -> pd.DataFrame:
+    """Rows of unlike sizes, on which a full step is too long at times."""
+    rng = np.random.default_rng(seed)
+    A = rng.standard_normal((n, d)) * np.exp(rng.standard_normal((n, 1)))
+    chances = 1 / (1 + np.exp(-A @ rng.standard_normal(d)))
+    frame = pd.DataFrame(A, columns=[f"x{k}" for k in range(d)])
+    return frame.assign(y=(rng.random(n) < chances).astype(int), site=np.arange(n) % 3)
+
+
+@pytest.mark.parametrize("seed", [2, 3])
+def test_a_step_at_which_the_objective_rises_is_refused_and_a_shorter_one_is_taken(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[tuple[Any, Any]] = []
+    ask = FirthSearch.ask
+
+    def recorded(self: FirthSearch, x: Any, V: Any, before: Any) -> Any:
+        now = self.now
+        point = yield from ask(self, x, V, before)
+        if now is not None:
+            assert np.array_equal(before, now.x)  # what was refused is never a start
+            tried.append((now, point))
+        return point
+
+    monkeypatch.setattr(FirthSearch, "ask", recorded)
+    model = firth(rough(seed), "y ~ " + " + ".join(f"x{k}" for k in range(8)), group="site")
+    assert model.converged
+    refused = 0
+    for (now, point), (later, shorter) in pairwise(tried):
+        if point.objective > now.objective + now.rounding:
+            refused += 1
+            assert later.x is now.x or np.array_equal(later.x, now.x)
+            assert length(shorter.x - now.x) <= 0.51 * length(point.x - now.x)
+        else:
+            assert np.array_equal(later.x, point.x)
+    assert refused

@@ -1,6 +1,7 @@
 """What a fit proves, and what its numbers mean."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ from scipy.special import expit
 import fedsplit as fs
 from fedsplit.data.formula.formula import Formula
 from fedsplit.regression.families import FAMILIES
+from fedsplit.regression.server import minimise
 from fedsplit.regression.server.federation import Progress
 from hospitals import FORMULA, RANDHIE, people, proved
 
@@ -141,9 +143,9 @@ def test_every_round_is_reported_and_the_last_gap_is_proved_in_the_files_units(
     floats = int(trace.floats_up.sum() + trace.floats_down.sum())
     assert last == Progress(model.rounds, model.certificate.gap or 0.0, 3, 3, floats, proved=True)
     seen.clear()
-    monkeypatch.setattr(
-        "fedsplit.regression.server.minimise.CAUTION", 1e-12
-    )  # so that the first proofs are asked too early
+    # so that the first proofs are asked too early
+    rule = partial(minimise.ProvedDistance, caution=1e-12)
+    monkeypatch.setattr(minimise, "ProvedDistance", rule)
     early = fs.fit(RANDHIE, FORMULA, family="poisson", method="quasi-newton", progress=seen.append)
     assert len(early.run.proofs) > 1
     assert [each.round for each in seen] == sorted(each.round for each in seen)

@@ -19,8 +19,13 @@ from typer.testing import CliRunner
 
 import fedsplit as fs
 import test_aliased
+from faulty import fit as fit_by
 from fedsplit.commands.app import app
+from fedsplit.data.sources.sources import sources
+from fedsplit.regression.client.dataset import Dataset
+from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.questions.along import Recede
+from fedsplit.remote.channel import LocalChannel
 
 
 def rows() -> pd.DataFrame:
@@ -34,6 +39,7 @@ def rows() -> pd.DataFrame:
         few=frame["count"] * (level != "c"),
         none=frame["count"] * (level != "a"),
         always=np.where(level == "b", 1.0, frame.event),
+        above=(frame.x > 0).astype(int),
         half=half,
         ties=np.where(half > 0, 1.0, np.where(half < 0, 0.0, frame.event)),
     )
@@ -389,3 +395,28 @@ def test_a_direction_along_which_some_row_loses_is_none_of_recession(
     model = fit("event ~ x + u + level", "logistic")
     assert model.not_estimable == {}
     np.testing.assert_allclose(model.params, plain.params, rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["lbfgs", "quasi-newton", "newton"])
+def test_what_recedes_is_found_by_whatever_method_moves_along_it(method: str) -> None:
+    usual = fit("few ~ x + u + level", "poisson")
+    model = fit("few ~ x + u + level", "poisson", method=method)
+    assert model.not_estimable == usual.not_estimable == {"level[T.c]": "-inf"}
+    np.testing.assert_allclose(model.params, usual.params, rtol=1e-7)
+    with pytest.raises(fs.InputError, match="the classes are separable"):
+        fit("above ~ x + u", "logistic", method=method)
+
+
+@pytest.mark.parametrize(
+    ("formula", "family", "column"),
+    [("few ~ x + u + level", "poisson", "level"), ("ties ~ half + u", "logistic", "half")],
+)
+def test_where_clients_allow_vectors_alone_what_recedes_is_refused_in_words(
+    formula: str, family: str, column: str
+) -> None:
+    parts = {f"site{name}": part for name, part in rows().groupby("site")}
+    datasets = [Dataset(each) for each in sources(parts)]
+    channel = LocalChannel(DatasetCohort(datasets, vectors=True))
+    message = rf"quasi-separable: the coefficient of {column}.* would grow without bound"
+    with pytest.raises(fs.InputError, match=message):
+        fit_by(channel, formula, family=family)

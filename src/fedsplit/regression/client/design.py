@@ -17,7 +17,7 @@ from fedsplit.errors import InputError
 from fedsplit.losses.least_squares import reduce_rows
 from fedsplit.losses.observations import Observations
 from fedsplit.regression.client.grouped import Groups, pearson_parts
-from fedsplit.regression.client.precise import combine
+from fedsplit.regression.client.precise import combine, products_among
 from fedsplit.regression.families.family import Family
 
 BINS = np.array(
@@ -323,7 +323,8 @@ class Design:
 
         The columns must not have been scaled yet, and stay as they are.
         """
-        return combine(self.A, scaling.centre, scaling.scale, whiten)
+        products = products_among(self.columns)
+        return combine(self.A, scaling.centre, scaling.scale, whiten, products)
 
     def restored(self) -> Design:
         """A copy in the units of the file."""

@@ -17,6 +17,7 @@ import numpy as np
 from fedsplit.arrays import Array
 from fedsplit.clients.questions import ProofScalars
 from fedsplit.data.pooled.function import State
+from fedsplit.regression.client.precise import products_among
 from fedsplit.regression.server.coordinates import Coordinates
 from fedsplit.regression.server.pool import Pool
 from fedsplit.regression.server.problem import inverse
@@ -45,16 +46,20 @@ class Evaluation(NamedTuple):
     Attributes
     ----------
     roundings : (p,) array
-        Of the entry itself.
+        Of the entry itself, which differ from row to row.
     shifts : (p,) array
-        Of numbers beside it, such as the mean that ``scale`` subtracts, in their own units.
+        Of numbers beside it, such as the mean that ``scale`` subtracts, in units of the column.
+    shared : (p, p) array
+        Column k is off by shared[j, k] times column j in every row, in roundings: a mean that is
+        off moves the coefficient of another column, or the intercept, and nothing else.
     """
 
     roundings: Array
     shifts: Array
+    shared: Array
 
 
-def evaluation_of(pool: Pool, state: Mapping[str, State]) -> Evaluation:
+def evaluation_of(pool: Pool, state: Mapping[str, State], coordinates: Coordinates) -> Evaluation:
     """The rounding of products, powers and functions, by the names of columns.
 
     Parameters
@@ -62,25 +67,41 @@ def evaluation_of(pool: Pool, state: Mapping[str, State]) -> Evaluation:
     pool : Pool
     state : mapping of str to State
         Of functions of all rows, by their text.
+    coordinates : Coordinates
     """
-    sizes = dict(zip(pool.names, pool.sizes.tolist(), strict=True))
-    roundings, shifts = [], []
-    for name in pool.names:
-        factors = FACTORS.split(name)
+    factors = [FACTORS.split(name) for name in pool.names]
+    if pool.intercept is not None:
+        factors[pool.intercept] = []
+    kept = np.flatnonzero(coordinates.columns).tolist()
+    places = {frozenset(factors[k]): k for k in kept}
+    p = len(factors)
+    roundings, shifts, shared = np.zeros(p), np.zeros(p), np.zeros((p, p))
+    for k, own in enumerate(factors):
         # a category has ones and zeros, and a column that is quoted is no operation
-        computed = [each for each in factors if not each.endswith(("]", "`"))]
+        computed = [each for each in own if not each.endswith(("]", "`"))]
         operations = len(OPERATIONS.findall("".join(computed)))
         functions = FUNCTION * sum(each.count("(") for each in computed)
-        roundings.append(float(max(0, len(computed) - 1) + operations + functions))
-        shift = 0.0
-        for each in computed:
+        roundings[k] = max(0, len(computed) - 1) + operations + functions
+        for at, each in enumerate(own):
             agreed = state.get(each, {})
-            if "center" in agreed:
-                [centre], [scale] = agreed["center"], agreed.get("scale", [1.0])
-                others = [sizes.get(other, sizes[name]) for other in factors if other != each]
-                shift += SUMMATION * abs(centre / scale) * math.prod(others)
-        shifts.append(shift)
-    return Evaluation(np.array(roundings), np.array(shifts))
+            if "center" not in agreed:
+                continue
+            [centre], [scale] = agreed["center"], agreed.get("scale", [1.0])
+            shift = SUMMATION * abs(centre / scale)
+            shared[k, k] += SUMMATION  # of the scale
+            others = own[:at] + own[at + 1 :]
+            other = places.get(frozenset(others))
+            if other is not None:
+                shared[other, k] += shift
+                continue
+            singles = [places.get(frozenset([factor])) for factor in others]
+            sizes = [pool.sizes[k] if single is None else pool.sizes[single] for single in singles]
+            shifts[k] += shift * math.prod(sizes)
+    if coordinates.precise:  # then products of two columns have all their digits
+        pairs = products_among(pool.names)
+        exact = [roundings[i] + roundings[j] for i, j in pairs.values()]
+        roundings[list(pairs)] = exact
+    return Evaluation(roundings, shifts, shared)
 
 
 def column_errors(coordinates: Coordinates, evaluation: Evaluation, H: Array) -> Array:
@@ -152,11 +173,16 @@ def gradient_error(
     return ROUNDING * float(sum(parts))
 
 
-def conversion_error(coordinates: Coordinates, x: Array) -> Array:
-    """A bound on what the way back to the units of the files adds to every coefficient, (q,)."""
+def conversion_error(coordinates: Coordinates, evaluation: Evaluation, x: Array) -> Array:
+    """A bound on what rounding adds to every coefficient but by the gradient, (q,).
+
+    It is that of the way back to the units of the files, and of numbers that all rows share.
+    """
     # the sizes of the terms whose sums x is multiplied by
     terms = np.abs(coordinates.unscaling) @ np.abs(coordinates.basis)
     if coordinates.precise:
         terms = np.abs(coordinates.back)
-    added: Array = ROUNDING * ((len(x) + 5.0) * (terms @ np.abs(x)) + np.abs(coordinates.origin))
-    return added
+    added = (len(x) + 5.0) * (terms @ np.abs(x)) + np.abs(coordinates.origin)
+    coef = np.abs(coordinates.coefficients(x)).reshape(len(coordinates.blocks), -1)
+    shared: Array = (coef @ evaluation.shared.T).ravel()
+    return ROUNDING * np.asarray(added + shared)

@@ -25,24 +25,6 @@ from fedsplit.regression.server.federation import Reported
 from fedsplit.regression.server.minimise import Minimum, Proof
 from fedsplit.regression.server.problem import FitProblem, inverse
 
-LAG = 0.1
-"""The leverages of the last x serve at this one if they move the score by a smaller share."""
-
-LONGEST = 5.0
-"""A step that the objective refuses moves no predictor by more, when it is tried again."""
-
-MEMORY = 10
-"""How many moves, and changes of the penalty's gradient, correct the curvature."""
-
-LEAST_CURVATURE = 0.1
-"""Of that of F: along moves with less, the curvature of F is taken."""
-
-MOST_CUTS = 40
-"""How often a step is shortened before the search gives up."""
-
-STANDSTILL = 20
-"""So many steps that neither lower the objective nor halve the score: the rest is rounding."""
-
 REASON = "the penalised likelihood need not be concave: a stationary point is all that is proved"
 
 
@@ -142,86 +124,119 @@ def firth(problem: FitProblem, x: Array) -> Dialogue[FirthMinimum]:
     is shortened. Without more, convergence is linear, since H is not the Hessian of the objective:
     changes of the gradient of the penalty correct it as in BFGS.
     """
-    search = _Search(problem.settings.tol, problem.settings.rounds)
+    search = FirthSearch(problem.settings.tol, problem.settings.rounds)
     mean = problem.null_mean(0.0)
     # the columns are orthonormal over all clients
     V = np.eye(problem.d) / (problem.pool.weight * mean * (1.0 - mean))
-    now: FirthPoint | None = None
     try:
-        now = yield from search.ask(x, V, x)
-        if np.isnan(now.inverse).any():
-            raise InputError("no row says anything at the start: offsets are too large for firth")
-        now = yield from search.consistent(now)
-        pairs: list[tuple[Array, Array]] = []
-        least = now.distance
-        idle = 0
-        while now.distance > search.tol and idle < STANDSTILL:
-            after, pairs = yield from search.advance(now, pairs)
-            if after is None:
-                break
-            # the move, and how the gradient of the penalty -½ log det H changed with it
-            change = (now.parts["slope"] - after.parts["slope"]).sum(axis=0)
-            pairs = [*pairs, (after.x - now.x, change)][-MEMORY:]
-            idle += 1
-            if after.objective < now.objective - now.rounding:
-                idle = 0
-            if after.distance <= 0.5 * least:
-                least = after.distance
-                idle = 0
-            now = after
-        if "augmented" not in now.parts:
-            now = yield from search.ask_again(now, augmented=True)
+        now = yield from search.run(x, V)
     except Removed as gone:
-        if now is not None:
-            gone.reached = problem.by_name(now.x)
+        if search.now is not None:
+            gone.reached = problem.by_name(search.now.x)
         raise
+    parts = now.parts
     certificate = Certificate(None, None, now.objective, REASON)
-    proof = Proof(
-        now.x, now.parts["gradient"], unpacked(now.hessians), _no_bounds(now), certificate
+    # only the score is claimed to be small, not a distance
+    scalars = ProofScalars.of(
+        {name: parts[name] for name in ("value", "floor")} | {"norm": np.zeros(problem.m)}
     )
-    return FirthMinimum(
-        proof, [(search.count, certificate)], search.count, now.distance <= search.tol, point=now
-    )
-
-
-def _no_bounds(now: FirthPoint) -> ProofScalars:
-    """Scalars by which only the score is claimed to be small, not a distance."""
-    nothing = np.zeros(len(now.hessians))
-    unknown = nothing + np.inf
-    return ProofScalars(
-        value=now.parts["value"],
-        q=unknown,
-        mu=nothing,
-        ell=nothing,
-        norm=nothing,
-        leverage=unknown,
-        floor=now.parts["floor"],
-        steady=nothing,
-    )
+    proof = Proof(now.x, parts["gradient"], unpacked(now.hessians), scalars, certificate)
+    proofs = [(search.count, certificate)]
+    return FirthMinimum(proof, proofs, search.count, now.distance <= search.tol, point=now)
 
 
 @dataclass
-class _Search:
+class FirthSearch:
     """The questions of one search.
 
-    Attributes
+    Parameters
     ----------
     tol : float
         Bound on the length of the modified score in the norm of H⁻¹.
     rounds : int
         The most questions.
+    lag : float
+        The leverages of the last x serve at this one if they move the score by a smaller share.
+    longest : float
+        A step that the objective refuses moves no predictor by more, when it is tried again.
+    cuts : int
+        How often a step is shortened before the search gives up.
+    memory : int
+        How many moves, and changes of the penalty's gradient, correct the curvature.
+    standstill : int
+        Steps in a row that neither lower the objective nor halve the score: the rest is rounding.
+
+    Attributes
+    ----------
     count : int
-        Those so far.
+        The questions so far.
+    now : FirthPoint or None
+        The last point that was not refused.
+    pairs : list of (array, array)
+        The last moves, and how the gradient of the penalty -½ log det H changed with them.
     """
 
     tol: float
     rounds: int
-    count: int = 0
+    lag: float = 0.1
+    longest: float = 5.0
+    cuts: int = 40
+    memory: int = 10
+    standstill: int = 20
+
+    def __post_init__(self) -> None:
+        self.count = 0
+        self.now: FirthPoint | None = None
+        self.pairs: list[tuple[Array, Array]] = []
 
     @property
     def spent(self) -> bool:
         """Whether only the question for the standard errors is left."""
         return self.count >= self.rounds - 1
+
+    def run(self, x: Array, V: Array) -> Dialogue[FirthPoint]:
+        """The last point of a search from x, where V is about H⁻¹."""
+        self.now = now = yield from self.ask(x, V, x)
+        if np.isnan(now.inverse).any():
+            raise InputError("no row says anything at the start: offsets are too large for firth")
+        self.now = now = yield from self.consistent(now)
+        least = now.distance
+        idle = 0
+        while now.distance > self.tol and idle < self.standstill:
+            after = yield from self.step(now)
+            if after is None:
+                break
+            change = (now.parts["slope"] - after.parts["slope"]).sum(axis=0)
+            self.pairs = [*self.pairs, (after.x - now.x, change)][-self.memory :]
+            lower = after.objective < now.objective - now.rounding
+            nearer = after.distance <= 0.5 * least
+            idle = 0 if lower or nearer else idle + 1
+            least = after.distance if nearer else least
+            self.now = now = after
+        if "augmented" not in now.parts:
+            now = yield from self.ask_again(now, augmented=True)
+        return now
+
+    def step(self, now: FirthPoint) -> Dialogue[FirthPoint | None]:
+        """The next x, at which the objective does not rise; None if there is none."""
+        step = -_inverse_curvature(now, self.pairs) @ now.gradient
+        for _ in range(self.cuts):
+            if self.spent or not np.isfinite(step).all():
+                return None
+            point = yield from self.ask(now.x + step, now.inverse, now.x)
+            if point.objective <= now.objective + now.rounding:
+                return (yield from self.consistent(point))
+            # the curvature that was learnt elsewhere misleads here
+            self.pairs = []
+            step = step * min(0.5, self.longest / max(point.parts["spread"].max(), self.longest))
+        return None
+
+    def consistent(self, point: FirthPoint) -> Dialogue[FirthPoint]:
+        """The point with leverages that are close enough to those at x."""
+        if point.lag <= self.lag * max(point.score, self.tol) or self.spent:
+            return point
+        # if this is the end, the standard errors come with it
+        return (yield from self.ask_again(point, augmented=point.score <= self.tol))
 
     def ask(self, x: Array, V: Array, before: Array) -> Dialogue[FirthPoint]:
         """Ask about a new x."""
@@ -238,34 +253,10 @@ class _Search:
     def _recorded(self, point: FirthPoint, before: Array) -> Dialogue[FirthPoint]:
         """Record the last question, which is a round of its own."""
         moved = float(np.linalg.norm(point.x - before))
-        account = yield TraceEntry("round", point.objective, moved)
-        self.count = account.rounds
+        self.count = (yield TraceEntry("round", point.objective, moved)).rounds
         finite = math.isfinite(point.objective)
         yield Reported(0.5 * point.score**2 if finite else math.nan)
         return point
-
-    def consistent(self, point: FirthPoint) -> Dialogue[FirthPoint]:
-        """The point with leverages that are close enough to those at x."""
-        if point.lag <= LAG * max(point.score, self.tol) or self.spent:
-            return point
-        # if this is the end, the standard errors come with it
-        return (yield from self.ask_again(point, augmented=point.score <= self.tol))
-
-    def advance(
-        self, now: FirthPoint, pairs: list[tuple[Array, Array]]
-    ) -> Dialogue[tuple[FirthPoint | None, list[tuple[Array, Array]]]]:
-        """The next x at which the objective does not rise, None if there is none, and its pairs."""
-        step = -_inverse_curvature(now, pairs) @ now.gradient
-        for _ in range(MOST_CUTS):
-            if self.spent or not np.isfinite(step).all():
-                break
-            point = yield from self.ask(now.x + step, now.inverse, now.x)
-            if point.objective <= now.objective + now.rounding:
-                return (yield from self.consistent(point)), pairs
-            # the curvature that was learnt elsewhere misleads here
-            pairs = []
-            step = step * min(0.5, LONGEST / max(point.parts["spread"].max(), LONGEST))
-        return None, pairs
 
 
 def _inverse_curvature(now: FirthPoint, pairs: list[tuple[Array, Array]]) -> Array:
@@ -273,8 +264,8 @@ def _inverse_curvature(now: FirthPoint, pairs: list[tuple[Array, Array]]) -> Arr
     B = now.inverse
     for s, change in pairs:
         y = now.hessian @ s + change
-        if s @ y < LEAST_CURVATURE * (s @ now.hessian @ s):
-            continue
+        if s @ y < 0.1 * (s @ now.hessian @ s):
+            continue  # along moves with hardly any curvature, that of F is taken
         R = np.eye(len(s)) - np.outer(y, s) / (s @ y)
         B = R.T @ B @ R + np.outer(s, s) / (s @ y)
     return B

@@ -34,7 +34,7 @@ from fedsplit.regression.server.inference import (
     null_deviance,
     question_of,
 )
-from fedsplit.regression.server.minimise import PROOF, Minimum, Proof, minimise, proof_of_courses
+from fedsplit.regression.server.minimise import PROOF, Minimum, Proof, minimise, proof_of
 from fedsplit.regression.server.problem import FitProblem, inverse, set_up
 
 
@@ -188,7 +188,16 @@ class Measures:
         asked = question_of(point, last=True)
         round_at_x = Along(x, np.eye(problem.d), problem.m, curved=True)
         fits = yield InTrace(replace(asked, round=round_at_x))
-        proof = proof_of_courses(x, [each.round for each in fits], before.scalars)
+        courses = [each.round for each in fits]
+        unknown = np.zeros(len(courses))
+        scalars = before.scalars._replace(  # the others do not depend on x
+            value=np.array([each.value for each in courses]),
+            leverage=unknown + np.inf,
+            steady=unknown,
+        )
+        gradients = np.stack([each.slope for each in courses])
+        information = np.stack([np.asarray(each.curvature) for each in courses])
+        proof = proof_of(x, gradients, information, scalars)
         self._last = replace(point, proof=proof, fits=fits)
         self._closed = True
         return proof
@@ -269,7 +278,7 @@ def report(point: Point, found: Minimum, inference: Inference) -> FitReport:
         if family.name == "huber":  # whose curvature is that of rows with residuals below it
             remedy = "choose a larger delta, in units of the target, add a ridge, or leave it out"
         warnings.append(f"the data hardly determine the coefficient of {weak}: {remedy}")
-    if found.converged and point.combining > MOST_ROUNDING:
+    if found.converged and point.arithmetic > MOST_ROUNDING:
         moved = "any number of" if bounds.arithmetic is None else f"{bounds.arithmetic:.1g}"
         warnings.append(
             f"columns nearly cancel: rounding can have moved coefficients by up to {moved} "

@@ -20,7 +20,6 @@ from fedsplit.regression.client.design import Calibration
 from fedsplit.regression.client.questions.along import Along, Course
 from fedsplit.regression.client.questions.fitted import LEAST_CLUSTERS, Fitted, GoodnessOfFit
 from fedsplit.regression.server.arithmetic import (
-    Evaluation,
     conversion_error,
     evaluation_of,
     gradient_error,
@@ -220,31 +219,21 @@ class Point:
     @cached_property
     def arithmetic(self) -> float:
         """A bound on |coefficient - that of exact arithmetic|/SE; inf if there is none."""
-        return self._moved(evaluation_of(self.problem.pool, self.problem.rows.plan.state))
-
-    @cached_property
-    def combining(self) -> float:
-        """The part of ``arithmetic`` that is no rounding of the design's entries themselves.
-
-        Those of a product or a power are what pooled rows would have in float64, too.
-        """
-        nothing = np.zeros(len(self.problem.pool.names))
-        return self._moved(Evaluation(nothing, nothing))
-
-    def _moved(self, evaluation: Evaluation) -> float:
         problem, proof = self.problem, self.proof
+        coordinates = problem.coordinates
+        evaluation = evaluation_of(problem.pool, problem.rows.plan.state, coordinates)
         H = proof.hessian
         x = proof.x
         if proof.kernel is not None:  # how far out the limit is does not matter
             x = x - proof.kernel @ (proof.kernel.T @ x)
         weight = 0.0 if problem.family.has_units else problem.pool.weight
         with np.errstate(divide="ignore", **QUIET):
-            nu = gradient_error(problem.coordinates, evaluation, H, x, proof.scalars, weight)
+            nu = gradient_error(coordinates, evaluation, H, x, proof.scalars, weight)
             # how far the minimiser moves with the gradient, in the norm of H
             moved = near(nu, ScaledHessian(H).least(), proof.scalars).radius
             phi = max(self.dispersion, LEAST_DISPERSION)
             errors = np.sqrt(phi * np.diag(problem.back @ self.expected @ problem.back.T))
-            converted = conversion_error(problem.coordinates, x)
+            converted = conversion_error(coordinates, evaluation, x)
             worst = np.max((converted / errors)[problem.kept])
             bound = float(moved * self.per_radius + worst)
         return math.inf if math.isnan(bound) else bound
@@ -395,7 +384,7 @@ def infer(
         proofs=[
             (at, None if each.gap is None else problem.unit * each.gap) for at, each in found.proofs
         ],
-        converged=found.converged and point.combining <= MOST_ROUNDING,
+        converged=found.converged and point.arithmetic <= MOST_ROUNDING,
         x=proof.x,
         pearson=pearson,
     )

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from fedsplit.clients.oracle import Removed
 from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.questions import Decrement, Gradient, Information, ProofScalars
 from fedsplit.dialogue import BudgetSpent, Dialogue, Interruption, advance
+from fedsplit.loop import certificate as core
 from fedsplit.loop.certificate import NOT_ASKED, Certificate, Facts
 from fedsplit.loop.result import Diverged, Result, RunState, StoppedBy
 from fedsplit.loop.run import Outcome, iterate
@@ -26,35 +27,19 @@ from fedsplit.loop.stopping import STANDSTILL, heard_since
 from fedsplit.loop.trace import Trace
 from fedsplit.methods.information import FedSplitInformation, Newton
 from fedsplit.methods.method import Evidence, Method, estimated_gap
-from fedsplit.methods.server_step import Expansions, server_step
 from fedsplit.penalties.penalty import FitPenalty
-from fedsplit.regression.client.questions.along import Course
 from fedsplit.regression.server.federation import Everyone, Reported
 from fedsplit.regression.server.problem import FitProblem, inverse
-from fedsplit.regression.server.separation import Limit, SeparationSearch, leading
-
-R = TypeVar("R")
+from fedsplit.regression.server.separation import (
+    Limit,
+    LimitNewton,
+    SeparationSearch,
+    leading,
+    regular,
+)
 
 PROOF = 3
 """The questions of a proof: gradients, information matrices, scalars."""
-
-EXACT = 2.0**-33
-"""Information matrices that can be off by no larger share, about 1e-10, are those of x."""
-
-NEAR = 100.0
-"""Times the tolerance: a radius within which the distance in standard errors is computed."""
-
-CAUTION = 100.0
-"""Times the gap that a move promises: that of a slow method is some hundred times larger."""
-
-SURE = 0.1
-"""Of the tolerance: a distance that is expected to be smaller is expected to be the last."""
-
-IDLE = 3
-"""Rounds in a row that halve no bound, or stand still, after which the search ends."""
-
-PATIENCE = 60
-"""After this many rounds Newton's method takes over."""
 
 
 class Proof(NamedTuple):
@@ -86,72 +71,40 @@ class Proof(NamedTuple):
         return regular(self.information.sum(axis=0), self.kernel)
 
 
-def regular(H: Array, kernel: Array | None) -> Array:
-    """H, made regular along its kernel: what is orthogonal to that does not depend on how."""
-    if kernel is None:
-        return H
-    outside = np.eye(len(H)) - kernel @ kernel.T
-    return outside @ H @ outside + float(np.diag(H).max()) * kernel @ kernel.T
-
-
-@dataclass(frozen=True)
-class LimitNewton(Newton):
-    """Newton's method outside of a kernel: what rounding has left of H there is no curvature."""
-
-    kernel: Array = field(kw_only=True)
-
-    def minimiser(self, models: Expansions, x: Array) -> tuple[Array, Array]:
-        g = models.gradient(x)
-        outside = g - self.kernel @ (self.kernel.T @ g)
-        return server_step(x, outside, regular(models.hessian(), self.kernel), None)
-
-
-def prove(x: Array, penalty: FitPenalty | None, subgradient: Array | None) -> Dialogue[Proof]:
-    """Ask ``PROOF`` questions of every client, and prove what follows.
+def proof_of(
+    x: Array,
+    gradients: Array,
+    information: Array,
+    scalars: ProofScalars,
+    penalty: FitPenalty | None = None,
+    subgradient: Array | None = None,
+    least: Array | None = None,
+    kernel: Array | None = None,
+) -> Proof:
+    """What follows from answers at x.
 
     Parameters
     ----------
-    x : (d,) array
+    x, gradients, information, scalars, kernel
+        As in ``Proof``, without the penalty. Along a kernel F is constant, and the proof is about
+        all other directions.
     penalty : FitPenalty or None
     subgradient : (d,) array or None
         One of the penalty at x.
+    least : (d, d) array or None
+        At most the Hessian of the sum; None where that is known.
     """
-    gradients = (yield Everyone(Gradient(x))).rows
-    information = (yield Everyone(Information(x))).rows.copy()
+    H = information.sum(axis=0) if least is None else least.copy()
     if penalty is not None:
-        add_diagonal(information, penalty.l2 / len(gradients))
-    slope = gradients.sum(axis=0)
-    if subgradient is not None:
-        slope = slope + subgradient
-    scalars = ProofScalars(**(yield Everyone(Decrement(x, slope))).parts)
-    certificate = Facts(x, slope, scalars, penalty).certificate(information.sum(axis=0))
-    return Proof(x, gradients, information, scalars, certificate)
-
-
-def prove_by_evidence(
-    evidence: Evidence,
-    x: Array,
-    penalty: FitPenalty | None,
-    subgradient: Array | None,
-    kernel: Array | None = None,
-) -> Proof:
-    """What the answers of one round of ``FedSplitInformation`` prove at its x, without a question.
-
-    The information matrices are those of the clients' own points, which are x at the end. Along a
-    kernel F is constant, and the proof is about all other directions.
-    """
-    information = unpacked(evidence.hessians)
-    H = evidence.least_hessian
-    slope = evidence.gradients.sum(axis=0)
-    if penalty is not None:
-        add_diagonal(information, penalty.l2 / len(evidence.spread))
+        information = add_diagonal(information.copy(), penalty.l2 / len(gradients))
         add_diagonal(H[None], penalty.l2)
+    slope = gradients.sum(axis=0)
     if subgradient is not None:
         slope = slope + subgradient
     if kernel is not None:
         slope = slope - kernel @ (kernel.T @ slope)
-    certificate = Facts(x, slope, evidence.scalars, penalty).certificate(regular(H, kernel))
-    return Proof(x, evidence.gradients, information, evidence.scalars, certificate, kernel)
+    certificate = Facts(x, slope, scalars, penalty).certificate(regular(H, kernel))
+    return Proof(x, gradients, information, scalars, certificate, kernel)
 
 
 @dataclass(frozen=True)
@@ -170,8 +123,6 @@ class Minimum:
         Whether the proved distance is within the tolerance.
     undetermined : sequence of str
         If it is not, the columns of which there is hardly any information.
-    still : float
-        How far the last round moved the method's own variable, as a share of its length.
     state : Any
         The method's, to continue from.
     limit : Limit or None
@@ -183,27 +134,12 @@ class Minimum:
     rounds: int
     converged: bool
     undetermined: Sequence[str] = ()
-    still: float = math.inf
     state: Any = None
     limit: Limit | None = None
 
     @property
     def x(self) -> Array:
         return self.proof.x
-
-
-def proof_of_courses(x: Array, courses: Sequence[Course], known: ProofScalars) -> Proof:
-    """What costs, gradients and Hessians at x prove, with scalars that do not depend on x."""
-    gradients = np.stack([each.slope for each in courses])
-    information = np.stack([np.asarray(each.curvature) for each in courses])
-    scalars = known._replace(
-        value=np.array([each.value for each in courses]),
-        leverage=np.full(len(courses), np.inf),
-        steady=np.zeros(len(courses)),
-    )
-    facts = Facts(x, gradients.sum(axis=0), scalars)
-    certificate = facts.certificate(information.sum(axis=0))
-    return Proof(x, gradients, information, scalars, certificate)
 
 
 class Judge(Protocol):
@@ -224,7 +160,8 @@ class ProvedDistance:
     """Stop when every coefficient is proved to be within ``tol`` standard errors of the pooled one.
 
     A method that brings evidence has a proof in every round. Others stop where the last move
-    promises a proof, which is then asked for.
+    promises a proof, which is then asked for: what it lacks says how much closer the next one has
+    to be.
 
     Parameters
     ----------
@@ -236,22 +173,29 @@ class ProvedDistance:
     separation : SeparationSearch or None
         Looks for coefficients that grow without bound; None where there are none, whatever the
         data.
+    kernel : (d, k) array or None
+        As in ``Proof``, where the method is to find such a limit.
     helped : bool
-        Whether Newton steps may end the search.
+        Whether Newton steps from a proof that falls short may end the search.
     patience : float
         The round after which another method is to take over.
-
-    Attributes
-    ----------
-    proof : Proof
+    count : int
+        All exchanges that are in the trace.
+    proof : Proof or None
         The last one.
     proofs : list of (int, Certificate)
-    count, asked : int
-        All exchanges that are in the trace, and those of this round that are not.
-    x : (d,) array or None
-        After the last round.
-    still : float
-        As in ``Minimum``.
+    near : float
+        Times the tolerance: a radius within which the distance in standard errors is computed,
+        which may need a question.
+    exact : float
+        Information matrices that can be off by no larger share are those of x.
+    sure : float
+        Of the tolerance: a distance that is expected to be smaller is expected to be the last.
+    caution : float
+        Times the gap that a move promises: that of a slow method is some hundred times larger.
+    idle : int
+        Rounds in a row that bring nothing, after which a search ends. One may be an accident, and
+        so may be a few where moves are all that is known: two more.
     """
 
     method: Method[Any]
@@ -259,32 +203,32 @@ class ProvedDistance:
     rounds: int
     judge: Judge
     separation: SeparationSearch | None
+    kernel: Array | None = None
     helped: bool = False
     patience: float = math.inf
+    count: int = 0
+    proof: Proof | None = None
     proofs: list[tuple[int, Certificate]] = field(default_factory=list)
-
-    certificate = NOT_ASKED  # ``iterate`` need not know what is proved
+    near: float = 100.0
+    exact: float = 2.0**-33
+    sure: float = 0.1
+    caution: float = 100.0
+    idle: int = 3
 
     def __post_init__(self) -> None:
         self.limit = max(1, self.rounds - PROOF)
-        self.proof: Proof | None = None
-        self.x: Array | None = None
-        self.still = math.inf
-        self.count = 0
-        self.asked = 0
-        self.promised = False  # the next point is expected to be the last
-        self._may_close = self.method.penalty is None and isinstance(
-            self.method, FedSplitInformation
-        )
-        self.stands = False  # the method moves no more, wherever that is
-        self._idle = 0  # rounds in a row that stood still, or halved no bound
-        self._kernel: Array | None = None  # as in ``Proof``
+        self.certificate = NOT_ASKED  # ``iterate`` need not know what is proved
+        self.x: Array | None = None  # after the last round
+        self.judged: Any = None  # the state that the last proof that was asked for is about
+        # whether the last point may be asked about together with how well the model fits there
+        quick = isinstance(self.method, FedSplitInformation) and self.method.penalty is None
+        self._may_close = quick and self.kernel is None
+        self._idle = 0
         self._heard: Mask = np.zeros(0, dtype=bool)
-        self._smallest = math.inf  # estimated gap
+        self._smallest = math.inf  # the least estimated gap
         self._closest = math.inf  # the least proved radius
-        # A proof is asked for at an estimated gap of _target, a share of the gap that would do:
-        # about ½ radius². Until there is a proof, a radius of 1 counts as one standard error.
-        self._share = 1.0
+        # A proof is asked for at this gap, about ½ radius². Until there is one, a radius of 1
+        # counts as one standard error.
         self._target = 0.5 * self.tol**2
 
     def begin(self, m: int) -> None:
@@ -295,52 +239,16 @@ class ProvedDistance:
         """How many questions the budget leaves beside a last proof."""
         return self.rounds - self.count - PROOF
 
-    def take_over(self, kernel: Array | None = None) -> None:
-        """Go on with Newton's method, which needs no other help, perhaps in a limit."""
-        self._kernel = kernel
-        self.method = Newton() if kernel is None else LimitNewton(kernel=kernel)
-        self.patience = math.inf
-        self._may_close = False
-        self._idle = 0
-        self._closest = math.inf
-
-    def close(self, state: Any) -> Dialogue[bool]:
-        """Ask about the next point as the last one; whether it is near enough."""
-        self._may_close = False
-        x = self.method.iterate(state)
-        assert self.proof is not None
-        proof = yield from self.judge.closing(x, self.proof)
-        if proof is None:
-            return False
-        moved = length(x - state.x)
-        account = yield TraceEntry("round", proof.certificate.objective, moved)
-        self.count = account.rounds
-        yield from self.take(proof)
-        return (yield from self.judge.distance(proof)) <= self.tol
-
-    def closer(self, unit: float) -> None:
-        """Ask for the next proof at a hundredth of the gap; a radius of 1 is ``unit`` errors."""
-        self._share *= 0.01
-        self._target = 0.5 * self._share * (self.tol / (1.0 if math.isinf(unit) else unit)) ** 2
-
-    def subgradient(self, state: Any) -> Array | None:
-        """The penalty's at the x of a state, (d,); None without a penalty."""
-        return None if self.method.penalty is None else self.method.subgradient(state)
-
-    def take(self, proof: Proof) -> Dialogue[None]:
-        """Note a proof, and report it."""
-        self.proof = proof
-        self.proofs.append((self.count, proof.certificate))
-        yield Reported(proved=proof.certificate.gap)
+    @property
+    def tired(self) -> bool:
+        """Whether another method is to take over."""
+        return self.count >= self.patience
 
     def look(
         self, before: Any, state: Any, residual: float, objective: float, account: Account
     ) -> Dialogue[StoppedBy | None]:
         method = self.method
-        iterate = method.iterate(state)
         self.x = state.x
-        self.count = account.rounds
-        self.still = residual / max(length(iterate), 1e-300)
         evidence = method.evidence(state)
         if evidence is not None:
             if evidence is method.evidence(before):
@@ -351,21 +259,25 @@ class ProvedDistance:
         else:
             stopped_by = yield from self._guess(before, state, residual, account)
         if stopped_by is None and self.separation is not None:
-            yield from self.separation.look(state, account.rounds, self.left - 1)
+            yield from self.separation.look(state, self.count, self.left - 1)
             if self.separation.found:
                 return "residual"
         return stopped_by
 
     def _judge(self, state: Any, evidence: Evidence) -> Dialogue[StoppedBy | None]:
-        """Judge what the answers of the last round prove at their x, at no price."""
+        """Judge what the answers of the last round prove at their x, at no price.
+
+        The information matrices are those of the clients' own points, which are x at the end.
+        """
         x = state.x
-        penalty: Any = self.method.penalty
-        proof = prove_by_evidence(evidence, x, penalty, self.subgradient(state), self._kernel)
-        yield from self.take(proof)
+        ahead = self.method.iterate(state)
+        answers = evidence.gradients, unpacked(evidence.hessians), evidence.scalars
+        least = evidence.least_hessian
+        proof = proof_of(x, *answers, *self._penalised(state), least, self.kernel)
+        yield from self._take(proof)
         radius = math.inf if proof.certificate.radius is None else proof.certificate.radius
-        # the distance in standard errors may need another question
-        if radius <= NEAR * self.tol and (yield from self.judge.distance(proof)) <= self.tol:
-            if evidence.spread.max() > EXACT:
+        if radius <= self.near * self.tol and (yield from self.judge.distance(proof)) <= self.tol:
+            if evidence.spread.max() > self.exact:
                 answer = yield Everyone(Information(x))
                 self.proof = proof._replace(information=answer.rows)
             return "certificate"
@@ -373,48 +285,110 @@ class ProvedDistance:
         curvature = np.diagonal(proof.information, axis1=1, axis2=2).sum(axis=0).max()
         if curvature > 0:  # near x = 0, as with a large penalty, a standard error is the measure
             size = max(size, 1.0 / math.sqrt(curvature))
-        still = length(self.method.iterate(state) - x) <= STANDSTILL * size
-        self._idle += 1
-        if not (still or 0.5 * self._closest < radius < math.inf):
-            self._idle = 0
+        still = length(ahead - x) <= STANDSTILL * size
+        in_vain = still or 0.5 * self._closest < radius < math.inf
+        self._idle = self._idle + 1 if in_vain else 0
         # Steps of second order square the distance, up to a factor that the last two have shown.
-        ahead = radius**3 / self._closest**2 if radius < self._closest < math.inf else math.inf
-        self.promised = not self._idle and ahead <= SURE * self.tol
+        next_one = math.inf
+        if radius < self._closest < math.inf:
+            next_one = radius**3 / self._closest**2
         self._closest = min(radius, self._closest)
-        if self._idle >= IDLE or (self.promised and self._may_close):
-            return "residual"  # rounding leaves no better bound, or the next one will do
-        return None
+        if self._may_close and not in_vain and next_one <= self.sure * self.tol:
+            return "certificate" if (yield from self._close(ahead, proof)) else None
+        return "residual" if self._idle >= self.idle else None  # rounding leaves no better bound
+
+    def _close(self, x: Array, before: Proof) -> Dialogue[bool]:
+        """Ask about the next point as the last one; whether it is near enough."""
+        self._may_close = False
+        proof = yield from self.judge.closing(x, before)
+        if proof is None:
+            return False
+        moved = length(x - before.x)
+        self.count = (yield TraceEntry("round", proof.certificate.objective, moved)).rounds
+        yield from self._take(proof)
+        return (yield from self.judge.distance(proof)) <= self.tol
 
     def _guess(
         self, before: Any, state: Any, residual: float, account: Account
     ) -> Dialogue[StoppedBy | None]:
-        """Guess from the last move whether a proof would be near enough."""
+        """Guess from the last move whether a proof would be near enough, and ask for it."""
         method = self.method
         iterate = method.iterate(state)
         gap = estimated_gap(iterate - method.iterate(before), method.step_of(state))
-        yield Reported(gap, proof=self._measured(state))
+        yield Reported(gap, proof=core.prove(state.x, *self._penalised(state)))
         still = residual <= STANDSTILL * length(iterate) and gap > 0.5 * self._smallest
-        close = CAUTION * gap <= self._target
+        close = self.caution * gap <= self._target
         self._smallest = float(np.fmin(self._smallest, gap))
         self._heard = heard_since(still or close, self._heard, account.present)
-        everyone = bool(self._heard.all())
         self._idle = self._idle + 1 if still else 0
-        # one such round may be an accident, and so may a few
-        self.stands = self._idle >= 5 and everyone
-        done = self.stands or (close and everyone) or account.rounds >= self.patience
-        return "residual" if done else None
+        if self.tired or (self._heard.all() and (close or self._stands)):
+            return (yield from self.prove(state))
+        return None
 
-    def _measured(self, state: Any) -> Dialogue[Certificate]:
-        """What a proof at x would show, for whoever watches."""
-        penalty: Any = self.method.penalty
-        proving = prove(state.x, penalty, self.subgradient(state))
-        event: Any = None
-        while True:
-            try:
-                event = yield advance(proving, event).question
-            except StopIteration as end:
-                proof: Proof = end.value
-                return proof.certificate
+    @property
+    def _stands(self) -> bool:
+        """Whether the method moves no more, wherever that is."""
+        return self._idle >= self.idle + 2
+
+    def prove(self, state: Any) -> Dialogue[StoppedBy | None]:
+        """Ask for a proof at x; None if it falls short, and the rounds are to go on.
+
+        A proof that shows something, but not enough, gives a Newton step, which usually reaches the
+        rounding of the gradient. Methods with a penalty, and baselines, have no such help.
+        """
+        self.judged = state
+        penalty, subgradient = self._penalised(state)
+        proof = yield from self._ask(state.x, penalty, subgradient)
+        distance = yield from self.judge.distance(proof)
+        while self.helped and self.tol < distance < math.inf and self.left >= 0:
+            step = inverse(proof.hessian) @ proof.gradients.sum(axis=0)
+            if np.isnan(step).any():
+                break
+            closer = yield from self._ask(proof.x - step, None, None)
+            nearer = yield from self.judge.distance(closer)
+            if not nearer < 0.5 * distance:
+                break
+            proof, distance = closer, nearer
+        self.proof = proof
+        if distance <= self.tol:
+            return "certificate"
+        # A singular information, as of fewer rows than columns, proves nothing at any x. A penalty
+        # still has its minimiser: one small move may be an accident, four are not.
+        hopeless = math.isinf(distance) and penalty is None
+        if self.left <= 0 or self.tired:
+            return "rounds"
+        if len(self.proofs) >= 4 or self._stands or hopeless:
+            return "residual"
+        radius = proof.certificate.radius
+        unit = distance / radius if radius and math.isfinite(distance) else 1.0
+        self._target = 0.5 * 100.0 ** -len(self.proofs) * (self.tol / unit) ** 2
+        return None
+
+    def _ask(
+        self, x: Array, penalty: FitPenalty | None, subgradient: Array | None
+    ) -> Dialogue[Proof]:
+        """Ask ``PROOF`` questions of every client, which are part of the run."""
+        gradients = (yield Everyone(Gradient(x))).rows
+        information = (yield Everyone(Information(x))).rows
+        slope = gradients.sum(axis=0)
+        if subgradient is not None:
+            slope = slope + subgradient
+        scalars = ProofScalars(**(yield Everyone(Decrement(x, slope))).parts)
+        proof = proof_of(x, gradients, information, scalars, penalty, subgradient)
+        self.count = (yield TraceEntry("certificate")).rounds
+        yield from self._take(proof)
+        return proof
+
+    def _penalised(self, state: Any) -> tuple[Any, Array | None]:
+        """The penalty, and its subgradient at the x of a state; None without a penalty."""
+        penalty = self.method.penalty
+        return penalty, None if penalty is None else self.method.subgradient(state)
+
+    def _take(self, proof: Proof) -> Dialogue[None]:
+        """Note a proof, and report it."""
+        self.proof = proof
+        self.proofs.append((self.count, proof.certificate))
+        yield Reported(proved=proof.certificate.gap)
 
     def finish(self, state: Any, account: Account) -> Dialogue[None]:
         """Nothing: the last proof is asked for after the rounds."""
@@ -430,14 +404,14 @@ def minimise(
     judge: Judge,
     x: Array,
     state: Any = None,
+    patience: int = 60,
 ) -> Dialogue[Minimum]:
     """Rounds of a method until a proof, from x or from a state of the method.
 
-    A proof that shows something, but not enough, gives a Newton step, which usually reaches the
-    rounding of the gradient. A run that has gone on for long is a hard one, or has no minimiser:
-    Newton's method takes over, whose rounds are expensive but few. Both happen only without a
-    penalty, and only for methods with ``newton_may_finish``; other methods are to show where they
-    stop. Where coefficients grow without bound, and that is reported, the result is the limit.
+    A run that has gone on for long is a hard one, or has no minimiser: Newton's method takes over,
+    whose rounds are expensive but few, without a penalty and for methods with
+    ``newton_may_finish``, if the clients allow it; other methods are to show where they stop. Where
+    coefficients grow without bound, and that is reported, the result is the limit.
 
     Parameters
     ----------
@@ -447,6 +421,8 @@ def minimise(
     judge : Judge
     x : (d,) array
     state : Any
+    patience : int
+        The rounds after which Newton's method takes over.
 
     Raises
     ------
@@ -457,34 +433,40 @@ def minimise(
     """
     settings = problem.settings
     method = method.suited(problem.m, len(x))
-    helped = method.newton_may_finish and method.penalty is None
     separation = None
     if method.penalty is None and not problem.bounded:
-        separation = SeparationSearch(problem, quick=_is_quick(method))
+        quick = isinstance(method, FedSplitInformation) and not isinstance(method, Newton)
+        separation = SeparationSearch(problem, span=2 if quick else 5)
     x = x if state is None else state.x
-    objective = method.penalised((yield Measurement(x)), x)
-    before = (yield TraceEntry("setup", objective)).rounds  # those of earlier searches
+    start = method.penalised((yield Measurement(x)), x)
+    before = (yield TraceEntry("setup", start)).rounds  # those of earlier searches
     budget = before + settings.rounds
-    patience = before + PATIENCE if helped else math.inf
-    rule = ProvedDistance(method, settings.tol, budget, judge, separation, helped, patience)
-    rule.count = before
+    rule = ProvedDistance(method, settings.tol, budget, judge, separation, count=before)
+    rule.helped = method.newton_may_finish and method.penalty is None
+    if rule.helped and problem.rows.matrices:
+        rule.patience = before + patience
     limit: Limit | None = None
     try:
-        state, stopped_by = yield from _rounds(rule, problem.m, x, state, objective)
-        tired = rule.count >= rule.patience and stopped_by != "certificate"
-        if tired and rule.left > 0 and rule.proof is not None:
-            x = rule.proof.x
-            if separation is not None:
-                yield from separation.search(x, rule.left)
-                rule.count = (yield TraceEntry("certificate")).rounds
-            if separation is None or not separation.found:
-                rule.separation = separation = None
-                rule.take_over()
-                state, stopped_by = yield from _rounds(rule, problem.m, x, None, math.nan)
-        while separation is not None and separation.found:
-            limit = yield from separation.limit(state.x, rule.left)
-            rule.take_over(limit.kernel)
-            state, stopped_by = yield from _rounds(rule, problem.m, limit.x, None, math.nan)
+        while True:
+            state, stopped_by = yield from _rounds(rule, problem.m, x, state, start)
+            kernel = None
+            if rule.tired and stopped_by != "certificate" and rule.left > 0 and rule.proof:
+                x = rule.proof.x
+                if separation is not None:
+                    yield from separation.search(x, rule.left)
+                    rule.count = (yield TraceEntry("certificate")).rounds
+            elif separation is None or not separation.found:
+                break
+            if separation is not None and separation.found:
+                limit = yield from separation.limit(state.x, rule.left)
+                x, kernel = limit.x, limit.kernel
+            else:
+                separation = None  # there was none, after so many rounds
+            method = Newton() if kernel is None else LimitNewton(kernel=kernel)
+            rule = replace(
+                rule, method=method, kernel=kernel, separation=separation, patience=math.inf
+            )
+            state, start = None, math.nan
     except Removed as gone:
         if rule.x is not None:
             gone.reached = problem.by_name(rule.x)
@@ -493,53 +475,30 @@ def minimise(
     assert proof is not None  # as every way out of the rounds has one
     converged = stopped_by == "certificate"
     weak = () if converged else undetermined(proof.hessian, problem.names, problem.basis)
-    return Minimum(proof, rule.proofs, rule.count, converged, weak, rule.still, state, limit)
-
-
-def _is_quick(method: Method[Any]) -> bool:
-    """Whether a method's steps are as long as Newton's."""
-    return isinstance(method, FedSplitInformation) and not isinstance(method, Newton)
+    return Minimum(proof, rule.proofs, rule.count, converged, weak, state, limit)
 
 
 def _rounds(
-    rule: ProvedDistance, m: int, x: Array, state: Any, objective: float
+    rule: ProvedDistance, m: int, x: Array, state: Any, start: float
 ) -> Dialogue[tuple[Any, StoppedBy]]:
-    """Rounds of the rule's method, and proofs where they bring none, until that is of no use."""
-    while True:
-        rounds = iterate(rule.method, x, m, rule, state=state, start=objective)
-        outcome: Outcome = yield from _within(rounds, rule)
-        state = outcome.state
-        if outcome.direction is not None and rule.separation is not None:
-            raise rule.separation.error(outcome.direction, proved=True)
-        if outcome.stopped_by == "diverged":
-            raise _diverged(outcome, rule)
-        separated = rule.separation is not None and rule.separation.found
-        if rule.promised and not separated and outcome.stopped_by == "residual":
-            if (yield from rule.close(state)):
-                return state, "certificate"
-            continue
-        if separated or rule.method.evidence(state) is not None:
-            return state, outcome.stopped_by
-        stopped_by = yield from _prove_end(rule, state)
-        if stopped_by is not None:
-            return state, stopped_by
-        objective = math.nan
+    """Rounds of the rule's method until it stops them, and why they ended.
 
-
-def _within(rounds: Dialogue[R], rule: ProvedDistance) -> Dialogue[R]:
-    """The rounds, which leave of the budget what a last proof needs."""
+    They leave of the budget what a last proof needs.
+    """
+    rounds = iterate(rule.method, x, m, rule, state=state, start=start)
+    asked = 0  # in this round
     event: Any = None
     while True:
         try:
             question = advance(rounds, event)
         except StopIteration as end:
-            result: R = end.value
-            return result
+            outcome: Outcome = end.value
+            break
         if isinstance(question, CostQuestion):  # of the method: those of the rule insist
-            if rule.count + rule.asked >= rule.limit:
+            if rule.count + asked >= rule.limit:
                 event = BudgetSpent()
                 continue
-            rule.asked += 1
+            asked += 1
             if rule.method.unanimous:
                 question = Everyone(question)
         try:
@@ -547,47 +506,17 @@ def _within(rounds: Dialogue[R], rule: ProvedDistance) -> Dialogue[R]:
         except Interruption as interruption:
             event = interruption
         if isinstance(event, Account):
-            rule.count, rule.asked = event.rounds, 0
-
-
-def _prove_end(rule: ProvedDistance, state: Any) -> Dialogue[StoppedBy | None]:
-    """Ask for a proof where the rounds have ended without one; None if they are to go on."""
-    penalty: Any = rule.method.penalty
-    proof = yield from _proved(rule, state.x, penalty, rule.subgradient(state))
-    distance = yield from rule.judge.distance(proof)
-    while rule.helped and rule.tol < distance < math.inf and rule.left >= 0:
-        step = inverse(proof.hessian) @ proof.gradients.sum(axis=0)
-        if np.isnan(step).any():
-            break
-        closer = yield from _proved(rule, proof.x - step, None, None)
-        nearer = yield from rule.judge.distance(closer)
-        if not nearer < 0.5 * distance:
-            break
-        proof, distance = closer, nearer
-    rule.proof = proof
-    if distance <= rule.tol:
-        return "certificate"
-    radius = proof.certificate.radius
-    unit = distance / radius if radius else math.inf
-    # A singular information, as of fewer rows than columns, proves nothing at any x. A penalty
-    # still has its minimiser: one small move may be an accident, four are not.
-    hopeless = math.isinf(unit) and penalty is None
-    if rule.left <= 0 or rule.count >= rule.patience:
-        return "rounds"
-    if len(rule.proofs) >= 4 or rule.stands or hopeless:
-        return "residual"
-    rule.closer(unit)
-    return None
-
-
-def _proved(
-    rule: ProvedDistance, x: Array, penalty: FitPenalty | None, subgradient: Array | None
-) -> Dialogue[Proof]:
-    """A proof at x, which is part of the run."""
-    proof = yield from prove(x, penalty, subgradient)
-    rule.count = (yield TraceEntry("certificate")).rounds
-    yield from rule.take(proof)
-    return proof
+            rule.count, asked = event.rounds, 0
+    state, stopped_by = outcome.state, outcome.stopped_by
+    separation = rule.separation
+    if outcome.direction is not None and separation is not None:
+        raise separation.error(outcome.direction, proved=True)
+    if stopped_by == "diverged":
+        raise _diverged(outcome, rule)
+    found = separation is not None and separation.found
+    if not found and rule.method.evidence(state) is None and rule.judged is not state:
+        stopped_by = (yield from rule.prove(state)) or stopped_by
+    return state, stopped_by
 
 
 def _diverged(outcome: Outcome, rule: ProvedDistance) -> Diverged:

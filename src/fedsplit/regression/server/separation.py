@@ -9,7 +9,7 @@ digit left to fall: there the information is singular along all that has no esti
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,47 +19,36 @@ from fedsplit.clients.effects import TraceEntry
 from fedsplit.clients.questions import Gradient, Information, Line, Margin
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError, listed
+from fedsplit.methods.information import Newton
+from fedsplit.methods.server_step import Expansions, server_step
 from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.questions.along import Recede, Receding
 from fedsplit.regression.server.federation import Everyone
 from fedsplit.regression.server.problem import FitProblem
 
-SPAN = 5
-"""The moves of this many rounds are examined together, and as often."""
-
-SPAN_OF_MATRICES = 2
-"""The same for a method whose steps are as long as Newton's."""
-
-LENGTHS = 2.0 ** np.arange(7)
-"""Of Newton's step: where the losses fall for ever, the longest of these is the best."""
-
-TRIES = 12
-"""The Newton steps after which a direction shows that rows recede along, if there is one."""
-
-FLAT = 1e-11
-"""A curvature below this share of the largest is that of rows that have receded."""
-
-FADED = 1e-4
-"""The same where it cannot be verified, while the rows are not so far that rules refuse."""
-
-FAR = 2.0 ** np.arange(21)
-"""How far the limit is looked for, in deviations of the columns."""
-
-VANISHED = 1e-12
-"""A smaller share of all losses is all that receding rows have left of theirs."""
-
-BEYOND = 32.0
-"""e to the minus 27, which has vanished beside 1, to this power is below the least float64."""
-
-PART = 1e-6
-"""A smaller part of a direction is rounding."""
-
-FEW = 3
-"""Fewer receding rows of a client, which the limit is without, are warned of."""
-
 
 class Unbounded(InputError):
     """The likelihood has no maximum."""
+
+
+def regular(H: Array, kernel: Array | None) -> Array:
+    """H, made regular along its kernel: what is orthogonal to that does not depend on how."""
+    if kernel is None:
+        return H
+    outside = np.eye(len(H)) - kernel @ kernel.T
+    return outside @ H @ outside + float(np.diag(H).max()) * kernel @ kernel.T
+
+
+@dataclass(frozen=True)
+class LimitNewton(Newton):
+    """Newton's method outside of a kernel: what rounding has left of H there is no curvature."""
+
+    kernel: Array = field(kw_only=True)
+
+    def minimiser(self, models: Expansions, x: Array) -> tuple[Array, Array]:
+        g = models.gradient(x)
+        outside = g - self.kernel @ (self.kernel.T @ g)
+        return server_step(x, outside, regular(models.hessian(), self.kernel), None)
 
 
 class Limit(NamedTuple):
@@ -75,12 +64,15 @@ class Limit(NamedTuple):
         The directions of recession, of length 1; the first one goes furthest.
     receding : tuple of int
         How many rows of each client recede along them.
+    rounding : float
+        A smaller part of a direction is rounding.
     """
 
     x: Array
     kernel: Array
     ways: tuple[Array, ...]
     receding: tuple[int, ...]
+    rounding: float = 1e-6
 
     def not_estimable(self, problem: FitProblem) -> Mapping[str, str]:
         """The coefficients that have no estimate, with "+inf" or "-inf"."""
@@ -89,26 +81,27 @@ class Limit(NamedTuple):
         parts = np.abs(problem.back @ self.kernel) * sizes[:, None]
         reach = (parts / parts.max(axis=0)).max(axis=1)
         ways = [(problem.back @ way) * sizes for way in self.ways]
+        part = self.rounding
         signs = {}
-        for j in np.flatnonzero(reach > PART).tolist():
+        for j in np.flatnonzero(reach > part).tolist():
             moves = [float(way[j]) for way in ways]
-            sign = next((move for move in moves if abs(move) > PART), sum(moves))
+            sign = next((move for move in moves if abs(move) > part), sum(moves))
             signs[problem.names[j]] = "-inf" if sign < 0 else "+inf"
         return signs
 
     def findings(self, names: Sequence[str]) -> list[Finding]:
         """What the limit could disclose of the rows that it is without."""
-        few = zip(names, self.receding, strict=True)
+        few = 3
         return [
             Finding(
                 name,
-                f"client {name} has {n} rows that recede, fewer than {FEW}",
-                f"clients have fewer than {FEW} rows that recede",
+                f"client {name} has {n} rows that recede, fewer than {few}",
+                f"clients have fewer than {few} rows that recede",
                 f"{name} ({n})",
                 "smallest_group",
             )
-            for name, n in few
-            if 0 < n < FEW
+            for name, n in zip(names, self.receding, strict=True)
+            if 0 < n < few
         ]
 
 
@@ -122,8 +115,17 @@ class SeparationSearch:
     Parameters
     ----------
     problem : FitProblem
-    quick : bool
-        Whether the steps of the method are as long as Newton's.
+    span : int
+        The moves of this many rounds are examined together, and as often: the fewer, the longer the
+        steps of the method are.
+    tries : int
+        The Newton steps after which a direction shows that rows recede along, if there is one.
+    flat : float
+        A curvature below this share of the largest is that of rows that have receded.
+    faded : float
+        The same where it cannot be verified, while the rows are not so far that rules refuse.
+    vanished : float
+        A smaller share of all losses is all that receding rows have left of theirs.
 
     Attributes
     ----------
@@ -132,11 +134,14 @@ class SeparationSearch:
     """
 
     problem: FitProblem
-    quick: bool
+    span: int
+    tries: int = 12
+    flat: float = 1e-11
+    faded: float = 1e-4
+    vanished: float = 1e-12
 
     def __post_init__(self) -> None:
         self.found = False
-        self._span = SPAN_OF_MATRICES if self.quick else SPAN
         self._points: list[Array] = []  # x after the last rounds
         self._first: Array | None = None  # x after the first round
         self._rest = 0  # the round until which there is no other search
@@ -160,30 +165,25 @@ class SeparationSearch:
         x = state.x
         if self._first is None:
             self._first = x
-        self._points = [*self._points[-SPAN:], x]
-        due = number % self._span == 0 and number > max(2 * self._span, self._rest)
-        if not due or len(self._points) <= self._span:
+        self._points = [*self._points[-self.span :], x]
+        due = number % self.span == 0 and number > max(2 * self.span, self._rest)
+        if not due or len(self._points) <= self.span:
             return
-        move = self._outside(x - self._points[-1 - self._span])
-        moves = np.linalg.norm(move) > 0.01 * np.linalg.norm(self._outside(x))
-        if moves and not self._settles(state):
+        move = self._size(x - self._points[0])
+        # Near a minimum each step is much shorter than the last, and not so on the way along a
+        # direction of recession.
+        ahead = getattr(state, "ahead", None)  # which few methods know
+        step = 0.0 if ahead is None else self._size(ahead - x)
+        settles = 0.0 < step < 0.25 * self._size(x - self._points[-2])
+        if move > 0.01 * self._size(x) and not settles:
             asked = yield from self.search(x, allowed)
             if self.problem.rows.directions:
                 # Nearly separable data keep moving too: a search in vain is not soon repeated.
                 self._rest = 2 * (number + asked)
 
-    def _settles(self, state: Any) -> bool:
-        """Whether the next step, if it is known, is much shorter than the last, as near a minimum.
-
-        Along a direction of recession each is about as long as the one before.
-        """
-        x, before = self._points[-1], self._points[-2]
-        step = float(np.linalg.norm(self._outside(getattr(state, "ahead", x) - x)))
-        return 0.0 < step < 0.25 * float(np.linalg.norm(self._outside(x - before)))
-
-    def _outside(self, move: Array) -> Array:
-        """A move without its part in the kernel."""
-        return move - self._kernel @ (self._kernel.T @ move)
+    def _size(self, move: Array) -> float:
+        """The length of a move without its part in the kernel."""
+        return float(np.linalg.norm(move - self._kernel @ (self._kernel.T @ move)))
 
     def search(self, x: Array, allowed: int) -> Dialogue[int]:
         """Search for a direction of recession from x; the number of questions about costs."""
@@ -196,7 +196,7 @@ class SeparationSearch:
                 raise self.error(direction)
             return 1
         # a step asks three questions, and one is left for the limit
-        tries = min(TRIES, (allowed - 1) // 3)
+        tries = min(self.tries, (allowed - 1) // 3)
         direction, asked = yield from self._recession(x, self._first, tries)
         if direction.any():
             ways = (*self._ways, direction)
@@ -212,10 +212,10 @@ class SeparationSearch:
 
         Along such a direction some rows' losses fall to their infimum and the others' stay the
         same. Newton's steps go along it, each about one unit of the linear predictor, and long
-        multiples of them do as well. At last the curvature vanishes to rounding in all directions
-        of this kind.
+        multiples of them do as well: where the losses fall for ever, the longest is the best. At
+        last the curvature vanishes to rounding in all directions of this kind.
         """
-        start = x
+        lengths = 2.0 ** np.arange(7)
         last = 0.0
         Z = _complement(self._kernel)
         asked = 0
@@ -226,22 +226,21 @@ class SeparationSearch:
             if not (np.isfinite(g).all() and np.isfinite(H).all()):
                 break
             spectrum, Q = np.linalg.eigh(H)
-            flat = spectrum <= FLAT * spectrum[-1]
-            if flat.any():
-                # x may have gone so far before that the curvature had vanished already
-                away = Z @ (Q[:, flat] @ (Q[:, flat].T @ (Z.T @ (x - first))))
-                return _unit(away), asked
+            # x may have gone so far before that the curvature had vanished already
+            away = _along(Q[:, spectrum <= self.flat * spectrum[-1]], Z.T @ (x - first))
+            if away is not None:
+                return Z @ away, asked
             step = -Z @ (Q @ ((Q.T @ g) / spectrum))
-            values = (yield Everyone(Line(x, step, LENGTHS))).rows.sum(axis=0)
+            values = (yield Everyone(Line(x, step, lengths))).rows.sum(axis=0)
             asked += 1
-            best = LENGTHS[int(np.argmin(np.where(np.isnan(values), np.inf, values)))]
+            best = lengths[int(np.argmin(np.where(np.isnan(values), np.inf, values)))]
             length = float(np.linalg.norm(step))
             shrinks = length <= 1e-3 * last or spectrum[0] > 1e-3 * spectrum[-1]
-            if best <= LENGTHS[1] and shrinks:
+            if best <= lengths[1] and shrinks:
                 break  # as next to a minimum, or curvature is far from vanishing
             last = length
             x = x + best * step
-        return np.zeros_like(start), asked
+        return np.zeros_like(first), asked
 
     def _faded(self, x: Array, first: Array) -> Dialogue[Array]:
         """A direction along which the curvature at x all but vanishes, (d,); 0 if there is none.
@@ -252,8 +251,8 @@ class SeparationSearch:
         if not np.isfinite(H).all():
             return np.zeros_like(x)
         spectrum, Q = np.linalg.eigh(H)
-        flat = Q[:, spectrum <= FADED * spectrum[-1]]
-        return _unit(flat @ (flat.T @ (x - first)))
+        away = _along(Q[:, spectrum <= self.faded * spectrum[-1]], x - first)
+        return np.zeros_like(x) if away is None else away
 
     def limit(self, x: Array, left: int) -> Dialogue[Limit]:
         """The limit along the direction that was found, from x.
@@ -261,7 +260,8 @@ class SeparationSearch:
         Raises
         ------
         Unbounded
-            If it is not to be reported, the budget does not allow it, or no row is left in it.
+            If it is not to be reported, neither the budget nor the clients allow it, or no row is
+            left in it.
         """
         self.found = False
         way = self._ways[-1]
@@ -270,27 +270,31 @@ class SeparationSearch:
         if margin > 0 or all(each.n == rows for each, rows in counts):
             yield TraceEntry("certificate")
             raise self.error(way, proved=True)
-        if not self.problem.reports_separation or left < 1:
+        # the rounds in the limit bring matrices
+        if not (self.problem.reports_separation and self.problem.rows.matrices) or left < 1:
             raise self.error(way)
         # What recedes along earlier directions has to recede faster than it may come back.
         for k, earlier in enumerate(reversed(self._ways[:-1]), start=1):
             way = way + 8.0**k * earlier
-        values = (yield Everyone(Line(x, way, FAR))).rows.sum(axis=0)
+        far = 2.0 ** np.arange(21)  # in deviations of the columns
+        values = (yield Everyone(Line(x, way, far))).rows.sum(axis=0)
         # No further than it takes: what rounding has left of other directions grows with the way.
-        level = np.abs(np.diff(values)) <= VANISHED * np.abs(values[1:])
-        # BEYOND times as far, a loss that is e to the minus its margin is 0, and not only small:
-        # in units in which every curvature is 1, nothing would tell it from another
-        x = x + BEYOND * FAR[int(np.argmax(level))] * way
+        level = np.abs(np.diff(values)) <= self.vanished * np.abs(values[1:])
+        # e to the minus 27 has vanished beside 1, and to the power of 32 it is below the least
+        # float64: so far out a loss that is e to the minus its margin is 0, and not only small. In
+        # units in which every curvature is 1, nothing would tell it from another
+        x = x + 32.0 * far[int(np.argmax(level))] * way
         H = (yield Everyone(Information(x))).rows.sum(axis=0)
         yield TraceEntry("certificate")
         spectrum, Q = np.linalg.eigh(H)
-        self._kernel = Q[:, spectrum <= FLAT * spectrum[-1]]
-        if not self._kernel.size or np.linalg.norm(self._outside(self._ways[-1])) > PART:
+        self._kernel = Q[:, spectrum <= self.flat * spectrum[-1]]
+        limit = Limit(x, self._kernel, self._ways, self._receding)
+        if not self._kernel.size or self._size(self._ways[-1]) > limit.rounding:
             # that the other rows do not determine it is part of the proof that it is one
             raise Unbounded(
                 "the data are quasi-separable, or nearly: add a ridge, or leave a column out"
             )
-        return Limit(x, self._kernel, self._ways, self._receding)
+        return limit
 
     def error(self, direction: Array, proved: bool = False) -> Unbounded:
         """The error that says which coefficients would grow without bound along a direction."""
@@ -313,9 +317,12 @@ def _complement(kernel: Array) -> Array:
     return np.linalg.qr(np.hstack([kernel, np.eye(d)]))[0][:, k:] if k else np.eye(d)
 
 
-def _unit(direction: Array) -> Array:
-    """A direction of length 1; 0 if it is 0."""
-    return direction / max(float(np.linalg.norm(direction)), np.finfo(np.float64).tiny)
+def _along(flat: Array, move: Array) -> Array | None:
+    """The direction of a move within the columns of ``flat``, (d, k); None if there are none."""
+    if not flat.size:
+        return None
+    away: Array = flat @ (flat.T @ move)
+    return away / max(float(np.linalg.norm(away)), np.finfo(np.float64).tiny)
 
 
 def leading(direction: Array, columns: Sequence[str]) -> list[str]:
