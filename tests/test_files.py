@@ -259,6 +259,14 @@ def test_a_block_may_end_between_the_two_marks_of_a_line_end(
         assert texts(found) == {"a": ["1", "2", "3", "4", "5"]}, size
 
 
+def test_an_empty_line_is_a_missing_value_of_the_only_column_and_else_no_row(
+    tmp_path: Path,
+) -> None:
+    assert texts(table(tmp_path / "x.csv", "a\n1\n\n2\n")) == {"a": ["1", None, "2"]}
+    two = texts(table(tmp_path / "y.csv", "a,b\n1,3\n\n2,4\n"))
+    assert two == {"a": ["1", "2"], "b": ["3", "4"]}
+
+
 def test_a_quote_that_is_not_closed_is_named_with_the_line_where_it_opens(tmp_path: Path) -> None:
     for before in (0, 1, 5_000):
         content = "a,b\n" + "1,2\n" * before + '1,"x\n3,4\n'

@@ -17,11 +17,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedsplit.data.categories import readable
+from fedsplit.data.categories import level_codes, readable
 from fedsplit.data.frames import as_text
 from fedsplit.data.sources.sources import sources
 from fedsplit.data.types import MISSING, ColumnProfile, Type
-from fedsplit.errors import InputError
+from fedsplit.errors import InputError, RowError
 from tampering import mutated
 
 FRAME = pd.DataFrame({"age": [50, 61, 47], "site": ["a", "b", "a"], "cost": [1.5, np.nan, -2e3]})
@@ -775,3 +775,11 @@ def test_a_value_that_is_not_of_its_type_can_be_read_as_missing() -> None:
     assert list(found["g"].categories) == ["1"]
     assert found["g"].codes.tolist() == [0, 0, -1, -1]
     assert found["w"].tolist() == ["p", None, "q", "1"]
+
+
+def test_a_missing_value_is_at_no_level_and_an_unknown_one_is_refused() -> None:
+    values = pd.Series(pd.Categorical(["b", None, "a"]))
+    assert level_codes("g", values, ["a", "b"]).tolist() == [1, -1, 0]
+    with pytest.raises(RowError, match="column g: b is none of its levels a") as caught:
+        level_codes("g", values, ["a"])
+    assert caught.value.public == "column g has 1 values that are none of the levels a"
