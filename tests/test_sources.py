@@ -783,3 +783,18 @@ def test_a_missing_value_is_at_no_level_and_an_unknown_one_is_refused() -> None:
     with pytest.raises(RowError, match="column g: b is none of its levels a") as caught:
         level_codes("g", values, ["a"])
     assert caught.value.public == "column g has 1 values that are none of the levels a"
+
+
+def test_a_group_is_read_as_what_was_asked_for_last() -> None:
+    first, second = sources(FRAME.iloc[[0, 1]], group="site")
+    assert first.take({"age": "number"})["age"].tolist() == [50.0]
+    assert second.take({"age": "text"})["age"].tolist() == ["61"]
+
+
+def test_a_client_of_a_list_has_its_own_decimal_mark(tmp_path: Path) -> None:
+    for name, content in (("a", "x;y\n1.5;2\n"), ("b", "x;y\n2,5;2\n")):
+        (tmp_path / f"{name}.csv").write_text(content)
+    clients = '[clients.a]\npath = "a.csv"\ndecimal = "."\n[clients.b]\npath = "b.csv"\n'
+    (tmp_path / "c.toml").write_text(f'{clients}[reading]\ndecimal = ","\n')
+    a, b = sources(tmp_path / "c.toml")
+    assert [*a.take({"x": "number"})["x"], *b.take({"x": "number"})["x"]] == [1.5, 2.5]
