@@ -290,3 +290,18 @@ def test_a_round_of_many_questions_leaves_of_the_budget_what_a_proof_needs(
     assert model.rounds <= rounds
     assert model.run.proofs
     assert not model.converged
+
+
+def test_newton_steps_from_a_proof_that_falls_short_end_a_fit_by_vectors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options: dict[str, Any] = {"family": "logistic", "method": "quasi-newton"}
+    usual = fs.fit(people(), "ill ~ age + hours", **options)
+    rule = partial(minimise.ProvedDistance, caution=1e-14)
+    monkeypatch.setattr(minimise, "ProvedDistance", rule)
+    early = fs.fit(people(), "ill ~ age + hours", **options)
+    assert early.converged
+    assert 1 < len(early.run.proofs) <= 4
+    kinds = [list(each.run.of_rounds.kind).count("round") for each in (early, usual)]
+    assert kinds[0] < kinds[1]
+    np.testing.assert_allclose(early.params, usual.params, rtol=1e-8)
