@@ -429,8 +429,9 @@ def test_newtons_method_does_not_take_over_where_clients_allow_vectors_alone(
 ) -> None:
     patience = partial(minimise.minimise, patience=1)  # where they allow matrices, at once
     monkeypatch.setattr("fedsplit.regression.server.glm.minimise", patience)
-    parts = {f"site{name}": part for name, part in rows().groupby("site")}
+    steep = rows().assign(many=lambda each: np.round(np.exp(5 + 4 * each.x)))
+    parts = {f"site{name}": part for name, part in steep.groupby("site")}
     datasets = [Dataset(each) for each in sources(parts)]
     channel = LocalChannel(DatasetCohort(datasets, vectors=True))
-    model = fit_by(channel, "few ~ x + u", family="poisson", method="quasi-newton")
+    model = fit_by(channel, "many ~ x + u", family="poisson", method="quasi-newton")
     assert model.converged

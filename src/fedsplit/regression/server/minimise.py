@@ -86,8 +86,8 @@ def proof_of(
     Parameters
     ----------
     x, gradients, information, scalars, kernel
-        As in ``Proof``, without the penalty. Along a kernel F is constant, but for rounding, and the
-        proof is about all other directions.
+        As in ``Proof``, without the penalty. Along a kernel F is constant, but for rounding, and
+        the proof is about all other directions.
     penalty : FitPenalty or None
     subgradient : (d,) array or None
         One of the penalty at x.
