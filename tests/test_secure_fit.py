@@ -202,8 +202,8 @@ def test_levels_can_be_declared_in_an_open_fit_too() -> None:
     [
         ({"method": "fedsplit"}, "information or newton: fedsplit needs the answers of single"),
         ({"method": "lbfgs"}, "information or newton: lbfgs needs the answers of single"),
-        ({"levels": {"x": ["1", "1"]}}, "levels: those of x must differ"),
-        ({"levels": {"x": "abc"}}, "levels: those of x must be a list of texts"),
+        ({"levels": {"x": ["1", "1"]}}, "levels of x must be one or more levels that differ"),
+        ({"levels": {"x": "abc"}}, "levels of x must be a list of texts"),
     ],
 )
 def test_what_secure_sums_cannot_do_is_refused_in_one_line(
