@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,9 @@ import statsmodels.api as sm
 from scipy.special import expit
 
 import fedsplit as fs
+from fedsplit.clients.questions import Gradient, ProofScalars
 from fedsplit.data.formula.formula import Formula
+from fedsplit.penalties.coordinatewise import NonNegativeElasticNet
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.server import minimise
 from fedsplit.regression.server.federation import Progress
@@ -232,3 +235,73 @@ def test_a_formula_without_intercept_is_the_same_by_option_and_by_formula() -> N
     other = fs.fit(people(), "score ~ age + hours - 1")
     assert one.to_dict()["coef"] == other.to_dict()["coef"]
     assert not Formula("y ~ x - 1").intercept
+
+
+@pytest.mark.parametrize("method", ["giant", "fedsplit", "quasi-newton", "information"])
+def test_a_fit_has_converged_if_and_only_if_the_tolerance_is_proved(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # so that the first proofs are asked too early
+    rule = partial(minimise.ProvedDistance, caution=1e-8)
+    monkeypatch.setattr(minimise, "ProvedDistance", rule)
+    for rounds in (15, 30, 2000):
+        model = fs.fit(
+            people(), "ill ~ age", family="logistic", method=method, rounds=rounds, tol=1e-7
+        )
+        proved = model.certificate.standard_errors
+        assert model.converged == (proved is not None and proved <= 1e-7)
+
+
+def test_a_proof_is_about_the_objective_with_its_penalty() -> None:
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((2, 20, 3))
+    information = A.transpose(0, 2, 1) @ A
+    gradients, x, l2 = rng.standard_normal((2, 3)), np.array([1.0, -2.0, 3.0]), 50.0 * np.ones(3)
+    quadratic = ProofScalars.of(
+        {"value": np.ones(2), "norm": np.zeros(2), "leverage": np.zeros(2), "floor": np.zeros(2)}
+    )
+    nothing = np.zeros(3)
+    penalty = NonNegativeElasticNet(nothing, l2, nothing > 1)
+    H = information.sum(axis=0) + np.diag(l2)
+    slope = gradients.sum(axis=0) + l2 * x
+    radius = math.sqrt(slope @ np.linalg.solve(H, slope))
+    for least in (None, information.sum(axis=0)):
+        found = minimise.proof_of(x, gradients, information, quadratic, penalty, l2 * x, least)
+        assert found.certificate.radius == pytest.approx(radius, rel=1e-9)
+        np.testing.assert_allclose(found.hessian, H, rtol=1e-12)
+    # a Hessian that may be smaller proves less
+    less = 0.5 * information.sum(axis=0)
+    found = minimise.proof_of(x, gradients, information, quadratic, penalty, l2 * x, less)
+    assert (found.certificate.radius or 0.0) > radius
+
+
+@pytest.mark.parametrize("rounds", range(14, 20))
+def test_a_round_of_many_questions_leaves_of_the_budget_what_a_proof_needs(
+    rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Talkative(fs.GD):
+        def update(self, state: Any) -> Any:
+            for _ in range(4):
+                yield Gradient(state.x)
+            return (yield from super().update(state))
+
+    monkeypatch.setattr("fedsplit.regression.server.glm.parse", lambda name: Talkative())
+    model = fs.fit(people(), "ill ~ age", family="logistic", method="gd", rounds=rounds)
+    assert model.rounds <= rounds
+    assert model.run.proofs
+    assert not model.converged
+
+
+def test_newton_steps_from_a_proof_that_falls_short_end_a_fit_by_vectors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options: dict[str, Any] = {"family": "logistic", "method": "quasi-newton"}
+    usual = fs.fit(people(), "ill ~ age + hours", **options)
+    rule = partial(minimise.ProvedDistance, caution=1e-14)
+    monkeypatch.setattr(minimise, "ProvedDistance", rule)
+    early = fs.fit(people(), "ill ~ age + hours", **options)
+    assert early.converged
+    assert 1 < len(early.run.proofs) <= 4
+    kinds = [list(each.run.of_rounds.kind).count("round") for each in (early, usual)]
+    assert kinds[0] < kinds[1]
+    np.testing.assert_allclose(early.params, usual.params, rtol=1e-8)

@@ -77,7 +77,9 @@ def test_a_formula_of_the_examples_of_a_package_has_the_model_matrix_of_r(
     class Here:
         def ask(self, several: Several) -> dict[str, Any]:
             return {
-                text: statistic.part(calls[text].argument(ModelFrame(rows, schema)), Withheld(1))
+                text: statistic.part(
+                    calls[text].argument(ModelFrame(rows, schema)), Withheld(1)
+                ).value()
                 for text, statistic in several.questions.items()
             }
 

@@ -7,6 +7,7 @@ maxit = 50))`` on ``rows()`` written as CSV with 17 digits; R 4.2.
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from fedsplit.data.sources.sources import sources
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.statistics.separation import RowsAlong
+from fedsplit.regression.server import minimise
 from fedsplit.remote.channel import LocalChannel
 
 
@@ -420,3 +422,16 @@ def test_where_clients_allow_vectors_alone_what_recedes_is_refused_in_words(
     message = rf"quasi-separable: the coefficient of {column}.* would grow without bound"
     with pytest.raises(fs.InputError, match=message):
         fit_by(channel, formula, family=family)
+
+
+def test_newtons_method_does_not_take_over_where_clients_allow_vectors_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    patience = partial(minimise.minimise, patience=1)  # where they allow matrices, at once
+    monkeypatch.setattr("fedsplit.regression.server.glm.minimise", patience)
+    steep = rows().assign(many=lambda each: np.round(np.exp(5 + 4 * each.x)))
+    parts = {f"site{name}": part for name, part in steep.groupby("site")}
+    datasets = [Dataset(each) for each in sources(parts)]
+    channel = LocalChannel(DatasetCohort(datasets, vectors=True))
+    model = fit_by(channel, "many ~ x + u", family="poisson", method="quasi-newton")
+    assert model.converged

@@ -86,8 +86,8 @@ def proof_of(
     Parameters
     ----------
     x, gradients, information, scalars, kernel
-        As in ``Proof``, without the penalty. Along a kernel F is constant, and the proof is about
-        all other directions.
+        As in ``Proof``, without the penalty. Along a kernel F is constant, but for rounding, and
+        the proof is about all other directions.
     penalty : FitPenalty or None
     subgradient : (d,) array or None
         One of the penalty at x.
@@ -101,8 +101,6 @@ def proof_of(
     slope = gradients.sum(axis=0)
     if subgradient is not None:
         slope = slope + subgradient
-    if kernel is not None:
-        slope = slope - kernel @ (kernel.T @ slope)
     certificate = Facts(x, slope, scalars, penalty).certificate(regular(H, kernel))
     return Proof(x, gradients, information, scalars, certificate, kernel)
 

@@ -47,9 +47,7 @@ class LimitNewton(Newton):
     kernel: Array = field(kw_only=True)
 
     def minimiser(self, models: Expansions, x: Array) -> tuple[Array, Array]:
-        g = models.gradient(x)
-        outside = g - self.kernel @ (self.kernel.T @ g)
-        return server_step(x, outside, regular(models.hessian(), self.kernel), None)
+        return server_step(x, models.gradient(x), regular(models.hessian(), self.kernel), None)
 
 
 class Limit(NamedTuple):
