@@ -255,6 +255,7 @@ def test_nothing_is_answered_that_is_not_on_the_list(folder: Path) -> None:
         "settle",
         "along",
         "fitted",
+        "residual_sizes",
         "noisy_sums",
         "share_keys",
         *QUESTIONS,

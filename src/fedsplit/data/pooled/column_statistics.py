@@ -195,6 +195,11 @@ class Histogram:
             found[start:end] = count / (end - start)
         return found
 
+    def every(self, x: Array) -> Array:
+        """In which cell each value is, (n, cells + 2): none is merged or withheld."""
+        inside: Array = self._cell_of(x)[:, None] == np.arange(self.cells + 2)
+        return inside.astype(np.float64)
+
     def columns(self, x: Array, limit: Withheld) -> Array:
         cell_of = self._cell_of(x)
         told = self._told(x, limit)

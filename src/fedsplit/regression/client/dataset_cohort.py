@@ -351,15 +351,21 @@ class DatasetCohort:
     def residual_sizes(self, design: Design, question: ResidualSizes, key: str) -> Array:
         """How many of a client's rows have residuals of which size.
 
-        Under rules there are few such counts of targets with the same column, as of calibrations.
+        Under rules small counts are withheld, and there are few of targets with the same column, as
+        of calibrations; a client of few rows merges cells. Else the counts of all clients are
+        those of their rows together, however these are split.
         """
         limit = self._counting("residuals", design, question.x, key)
         if limit is None:
             return np.zeros(question.sizes.cells + 2)
         sizes = question.of(design.b, design.predictor(question.x))
         counted = question.sizes
-        self.state(design, lambda: [RowSum(design.row_ids, counted.columns(sizes, limit))])
-        return counted.part(sizes, limit)
+        if self.refuses:
+            self.state(design, lambda: [RowSum(design.row_ids, counted.columns(sizes, limit))])
+            return counted.part(sizes, limit)
+        self.state(design, lambda: [RowSum(design.row_ids, counted.every(sizes))])
+        total: Array = np.sum(counted.every(sizes), axis=0)
+        return total
 
     def _counting(self, what: str, design: Design, x: Array, key: str) -> Withheld | None:
         """Which counts of rows at a point are withheld; None if all are.

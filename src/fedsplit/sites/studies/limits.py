@@ -25,7 +25,7 @@ IN_ROUNDS = (
     "information",
     "decrement",
 )
-IN_SPECIAL_CASES = ("line", "margin", "recede", "along", "fitted")
+IN_SPECIAL_CASES = ("line", "margin", "recede", "along", "fitted", "residual_sizes")
 
 ABOUT_NO_POINT = (*IN_HANDSHAKES, "share_keys", "finish")
 """The questions that are about no point x."""

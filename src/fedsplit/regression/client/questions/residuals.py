@@ -25,7 +25,7 @@ class ResidualSizes(FitQuestion):
     unit : float
         The residual of size 1, in the unit of the files.
     sizes : Histogram
-        Of their logarithms to the base 2. Small counts are withheld.
+        Of their logarithms to the base 2.
     """
 
     x: Array
