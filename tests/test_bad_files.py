@@ -16,7 +16,7 @@ import pytest
 import fedsplit as fs
 from fedsplit.commands.app import run
 from fedsplit.data.files import delimited
-from fedsplit.data.files.header import Header
+from fedsplit.data.files.delimited import Header
 from fedsplit.data.sources.sources import sources
 from fedsplit.remote.ray.npz import read_cohort
 

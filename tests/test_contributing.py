@@ -20,7 +20,7 @@ from fedsplit.clients.adding import SUM, VALUES
 from fedsplit.clients.question import CostQuestion, Part
 from fedsplit.clients.questions import QUESTIONS, Gradient, Information
 from fedsplit.commands.app import run
-from fedsplit.data.formula.pooled_functions import POOLED, Signature
+from fedsplit.data.formula.pooled_functions import POOLED, PooledSignature
 from fedsplit.data.pooled.column_statistics import ColumnMoments
 from fedsplit.data.pooled.function import PooledFunction, State
 from fedsplit.dialogue import Dialogue
@@ -317,7 +317,7 @@ class Relative(PooledFunction):
 
 
 def test_a_function_of_all_rows_is_one_class_and_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(POOLED, "relative", Signature((), lambda given: Relative()))
+    monkeypatch.setitem(POOLED, "relative", PooledSignature((), lambda given: Relative()))
     rows = people(3)
     model = fs.fit(rows, "visits ~ relative(age)")
     pooled = fs.fit(rows, "visits ~ age")

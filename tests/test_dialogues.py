@@ -17,6 +17,7 @@ from fedsplit.data.sources.sources import sources
 from fedsplit.dialogue import Dialogue, converse, replay
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
+from fedsplit.regression.cross_validation import make_folds
 from fedsplit.regression.fit import prepare, with_declaration
 from fedsplit.regression.options import FitOptions, PathOptions
 from fedsplit.regression.path import regularisation
@@ -62,7 +63,8 @@ def _of_fit(formula: str, **options: Any) -> tuple[FitDriver, Callable[[], Dialo
 def _of_path(formula: str, **options: Any) -> tuple[FitDriver, Callable[[], Dialogue[Any]]]:
     members, chosen = _members(PathOptions(rows(), formula, group="site", **options))
     agreement = prepare(members, chosen)
-    return FitDriver(members), lambda: regularisation(agreement, chosen, None)
+    folds = make_folds(agreement, chosen.folds, chosen.seed)
+    return FitDriver(members), lambda: regularisation(agreement, chosen, folds=folds)
 
 
 def recorded(driver: FitDriver, dialogue: Dialogue[Any]) -> tuple[list[Any], list[Any], Any]:
@@ -120,13 +122,13 @@ def _same_question(one: Any, other: Any) -> None:
 @pytest.mark.parametrize("family", ["gaussian", "poisson"])
 def test_a_path_is_a_function_of_the_answers(family: str) -> None:
     target = {"gaussian": "size", "poisson": "count"}[family]
-    driver, make = _of_path(f"{target} ~ u + k", family=family, n_lambdas=5)
-    _, events, followed = recorded(driver, make())
-    again = replay(make(), events).result
+    driver, make = _of_path(f"{target} ~ u + k", family=family, n_lambdas=5, folds="clients")
+    _, events, (_, followed) = recorded(driver, make())
+    _, again = replay(make(), events).result
     np.testing.assert_array_equal(again.lambdas, followed.lambdas)
-    for one, other in zip(again.minima, followed.minima, strict=True):
-        np.testing.assert_array_equal(one.x, other.x)
-    assert again.bounds == followed.bounds
+    pd.testing.assert_frame_equal(again.params, followed.params, check_exact=True)
+    pd.testing.assert_frame_equal(again.cv, followed.cv, check_exact=True)
+    assert again.certificates == followed.certificates
 
 
 def test_a_dialogue_that_is_asked_about_other_data_asks_something_else() -> None:

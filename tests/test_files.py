@@ -27,8 +27,8 @@ from fedsplit.data.files import delimited
 from fedsplit.data.files.delimited import DelimitedTable
 from fedsplit.data.files.libraries import labelled
 from fedsplit.data.reading import Reading
-from fedsplit.data.sources.client_data import Source
 from fedsplit.data.sources.sources import sources
+from fedsplit.data.tables import Source
 from fedsplit.data.types import ColumnProfile
 from fedsplit.errors import InputError
 from tampering import mutated
@@ -257,6 +257,14 @@ def test_a_block_may_end_between_the_two_marks_of_a_line_end(
         monkeypatch.setattr(DelimitedTable._names, "__defaults__", (0,))  # nothing read ahead
         found = table(tmp_path / "x.csv", 'a\r\n1\r\n2\r\n"3"\r\n4\r\n5\r\n')
         assert texts(found) == {"a": ["1", "2", "3", "4", "5"]}, size
+
+
+def test_an_empty_line_is_a_missing_value_of_the_only_column_and_else_no_row(
+    tmp_path: Path,
+) -> None:
+    assert texts(table(tmp_path / "x.csv", "a\n1\n\n2\n")) == {"a": ["1", None, "2"]}
+    two = texts(table(tmp_path / "y.csv", "a,b\n1,3\n\n2,4\n"))
+    assert two == {"a": ["1", "2"], "b": ["3", "4"]}
 
 
 def test_a_quote_that_is_not_closed_is_named_with_the_line_where_it_opens(tmp_path: Path) -> None:
@@ -634,15 +642,15 @@ def test_separated_thousands_are_no_decimal_marks_in_any_advice(tmp_path: Path) 
     assert not [text for text in fs.fit(path, "y ~ cost", decimal=",").warnings if "cost" in text]
 
 
-def test_filling_by_means_is_gone_and_the_message_says_what_there_is(
+def test_filling_by_means_is_refused_and_the_message_says_what_there_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "x.csv"
     path.write_text("y,x\n1,2\n")
-    with pytest.raises(InputError, match=r"missing 'mean' is gone.*use drop .* or fail"):
+    with pytest.raises(InputError, match=r"missing 'mean' is not known: use one of drop, fail"):
         fs.fit(path, "y ~ x", missing="mean")
     assert run(["fit", str(path), "--formula", "y ~ x", "--missing", "mean"]) == 2
-    assert "use drop" in " ".join(capsys.readouterr().err.split())
+    assert "drop, fail" in " ".join(capsys.readouterr().err.split())
 
 
 def test_labels_of_kinds_of_missing_values_are_no_levels(tmp_path: Path) -> None:

@@ -84,7 +84,11 @@ def test_out_has_the_model_the_trace_and_the_page(
         "trace.csv",
     ]
     model = fs.load(out)
-    assert pd.read_csv(out / "trace.csv")["questions"].sum() == model.exchanges
+    trace = pd.read_csv(out / "trace.csv")
+    assert trace["questions"].sum() == model.exchanges
+    before = trace["kind"].isin(["handshake", "setup"])
+    assert (trace["round"][before] == 0).all()
+    assert trace["round"][~before].tolist() == list(range(1, model.rounds + 1))
     assert str(out / "report.html") in capsys.readouterr().out
     page = (out / "report.html").read_bytes()
     (out / "report.html").unlink()

@@ -79,7 +79,7 @@ def test_a_model_of_which_a_part_was_changed_is_refused(tmp_path: Path, part: st
     saved(tmp_path / "other", "score ~ hours", people(1))
     files = [tmp_path / name / "model.json" for name in ("one", "other")]
     found, other = (json.loads(file.read_text()) for file in files)
-    files[0].write_text(json.dumps(found))  # laid out otherwise
+    files[0].write_text(json.dumps(found, sort_keys=True))  # laid out otherwise
     assert fs.load(tmp_path / "one").formula == "score ~ age"
     found[part] = other[part] if part != "settings" else {**other[part], "tol": 0.5}
     files[0].write_text(json.dumps(found))

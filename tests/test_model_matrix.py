@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from designs import coded
 from fedsplit.data.formula.formula import Formula
-from fedsplit.data.formula.model_frame import ModelFrame, Schema
+from fedsplit.data.formula.model_frame import ModelFrame
 from fedsplit.data.pooled.column_statistics import Withheld
 from fedsplit.dialogue import Several, converse, together
 
@@ -44,9 +45,10 @@ def test_a_design_is_the_model_matrix_of_r(answer: dict[str, Any]) -> None:
     formula = Formula(answer["formula"])
     if formula.open:
         formula = formula.expanded(ROWS)
-    columns = formula.compile(Schema(levels_of(formula)))
+    frame, schema = coded(ROWS, levels_of(formula))
+    columns = formula.compile(schema)
     # The clients' rows, one after another: some lack levels that others have.
-    parts = [formula.evaluate(columns, ROWS[start : start + 3]) for start in range(0, 12, 3)]
+    parts = [formula.evaluate(columns, frame[start : start + 3]) for start in range(0, 12, 3)]
     A = np.concatenate([part for part, _ in parts])
     offset = np.concatenate([part for _, part in parts])
     expected = np.array(answer["columns"]).T
@@ -69,10 +71,7 @@ def test_a_formula_of_the_examples_of_a_package_has_the_model_matrix_of_r(
     levels = dict(answer["levels"])
     for name in formula.categories - levels.keys():
         levels[name] = sorted({f"{value:g}" for value in rows[name]})
-    types: dict[str, Any] = {
-        name: "text" if name in answer["levels"] else "number" for name in rows
-    }
-    schema = Schema({name: levels[name] for name in formula.columns if name in levels}, types)
+    rows, schema = coded(rows, {name: levels[name] for name in formula.columns if name in levels})
     calls = {call.text: call for call in formula.pooled}
 
     class Here:

@@ -136,3 +136,43 @@ def test_an_option_that_says_two_things_or_nothing_is_refused(
 def test_codes_of_missing_values_are_a_list_of_texts(codes: object) -> None:
     with pytest.raises(fs.InputError, match="na must be a list of texts"):
         fs.fit(people(), "score ~ age", na=codes)  # type: ignore[arg-type]  # the test
+
+
+@pytest.mark.parametrize("name", ["firth", "intercept", "standardize", "strict", "secure"])
+@pytest.mark.parametrize("value", ["no", 1, None])
+def test_a_switch_is_true_or_false(name: str, value: object) -> None:
+    with pytest.raises(fs.InputError, match=f"{name} must be True or False, not {value!r}"):
+        FitOptions([], "y ~ x", **{name: value})  # type: ignore[arg-type]  # the test
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"types": {"ward": "words"}}, "types of ward 'words' is not known: use one of number"),
+        ({"types": ["ward"]}, "types must be a dict with names of columns as keys"),
+        ({"reference": {"ward": 3}}, "reference of ward must be text, not 3"),
+        ({"levels": {"ward": "south"}}, "levels of ward must be a list of texts"),
+        ({"levels": {"ward": []}}, "levels of ward must be one or more levels that differ"),
+        ({"levels": {"ward": ["a", "a"]}}, "levels of ward must be one or more levels that differ"),
+        ({"elastic_net": (1.0, 1.0), "firth": True, "family": "logistic"}, "leave out a ridge"),
+    ],
+)
+def test_options_by_column_say_which_column_is_wrong(
+    options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(fs.InputError, match=message):
+        FitOptions([], "y ~ x", **options)  # type: ignore[arg-type]  # the test
+
+
+def test_every_model_of_a_path_has_the_penalties_of_its_lambda() -> None:
+    options = PathOptions(people(), "score ~ age", l1_ratio=0.25)
+    settings = options.settings_at(8.0)
+    assert type(settings) is Settings
+    assert (settings.l1, settings.ridge, settings.standardize) == (2.0, 6.0, True)
+    assert not {"l1", "ridge", "firth", "dp", "method"} & {each.name for each in fields(options)}
+    model = fs.path(people(), "score ~ age", l1_ratio=0.25, n_lambdas=3).model(8.0)
+    assert (model.settings.l1, model.settings.ridge) == (2.0, 6.0)
+    assert (
+        model.settings
+        == fs.fit(people(), "score ~ age", l1=2.0, ridge=6.0, standardize=True).settings
+    )

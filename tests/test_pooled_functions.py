@@ -15,8 +15,7 @@ from fedsplit.arrays import Array
 from fedsplit.data.formula.constants import Constant
 from fedsplit.data.formula.pooled_functions import POOLED
 from fedsplit.data.pooled.column_statistics import ColumnMoments, Histogram, Statistic, Withheld
-from fedsplit.data.pooled.function import PooledFunction, State
-from fedsplit.data.pooled.knots import Spread, coarse_grid
+from fedsplit.data.pooled.function import PooledFunction, Spread, State, coarse_grid
 from fedsplit.data.pooled.orthogonal_polynomials import Recurrence
 from fedsplit.dialogue import converse
 
@@ -168,6 +167,16 @@ def test_too_few_rows_for_histograms_are_said() -> None:
     grid = coarse_grid(0.0, 1.0)
     with pytest.raises(ValueError, match="too few rows"):
         Spread(grid, np.zeros(grid.cells + 2), 100.0)
+    counts = np.zeros(grid.cells + 2)
+    counts[5:9] = 12.0
+    with pytest.raises(ValueError, match="too few rows"):
+        Spread(grid, counts, 100.0)
+    assert Spread(grid, counts, 96.0).even(1)
+
+
+def test_cells_of_a_histogram_are_a_fifth_of_a_deviation_where_that_is_a_round_number() -> None:
+    assert coarse_grid(0.0, 5.0).step == 1.0
+    assert coarse_grid(0.0, 5.1).step == 2.0
 
 
 def test_moments_of_parts_are_those_of_all_rows() -> None:

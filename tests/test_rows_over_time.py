@@ -343,4 +343,4 @@ def test_a_copy_is_read_with_the_names_marks_and_dates_of_its_file(tmp_path: Pat
     assert found["age"].isna().tolist() == [False, True]
     assert found["am"].tolist() == [18292.0, 18293.0]
     [again] = Snapshots(tmp_path / "state").copies
-    assert again.about.reading == source.reading  # type: ignore[union-attr]  # of a table
+    assert again.about.reading == source.reading

@@ -202,8 +202,8 @@ def test_levels_can_be_declared_in_an_open_fit_too() -> None:
     [
         ({"method": "fedsplit"}, "information or newton: fedsplit needs the answers of single"),
         ({"method": "lbfgs"}, "information or newton: lbfgs needs the answers of single"),
-        ({"levels": {"x": ["1", "1"]}}, "levels: those of x must differ"),
-        ({"levels": {"x": "abc"}}, "levels: those of x must be a list of texts"),
+        ({"levels": {"x": ["1", "1"]}}, "levels of x must be one or more levels that differ"),
+        ({"levels": {"x": "abc"}}, "levels of x must be a list of texts"),
     ],
 )
 def test_what_secure_sums_cannot_do_is_refused_in_one_line(
@@ -265,6 +265,7 @@ def test_from_ten_clients_on_the_covariance_is_clustered_by_client(family: str) 
     clients = frames(10)
     open_fit = fs.fit(clients, "cost ~ x + z", family=family)
     secure = fs.fit(clients, "cost ~ x + z", family=family, secure=True)
+    delta = secure.delta or 0.0  # of Huber's loss
     meat, H = np.zeros((3, 3)), np.zeros((3, 3))
     for each in clients.values():
         table = each[["cost", "x", "z"]].dropna()
@@ -272,7 +273,7 @@ def test_from_ten_clients_on_the_covariance_is_clustered_by_client(family: str) 
         eta, b = A @ secure.params, table["cost"].to_numpy()
         slope, curvature = {
             "gaussian": (eta - b, np.ones_like(b)),
-            "huber": (np.clip(eta - b, -1.345, 1.345), np.abs(eta - b) < 1.345),
+            "huber": (np.clip(eta - b, -delta, delta), np.abs(eta - b) < delta),
             "gamma": (1.0 - b / np.exp(eta), b / np.exp(eta)),
         }[family]
         meat += np.outer(A.T @ slope, A.T @ slope)

@@ -17,11 +17,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedsplit.data.categories import readable
+from fedsplit.data.categories import level_codes, readable
+from fedsplit.data.frames import as_text
 from fedsplit.data.sources.sources import sources
-from fedsplit.data.texts import as_text
 from fedsplit.data.types import MISSING, ColumnProfile, Type
-from fedsplit.errors import InputError
+from fedsplit.errors import InputError, RowError
 from tampering import mutated
 
 FRAME = pd.DataFrame({"age": [50, 61, 47], "site": ["a", "b", "a"], "cost": [1.5, np.nan, -2e3]})
@@ -775,3 +775,26 @@ def test_a_value_that_is_not_of_its_type_can_be_read_as_missing() -> None:
     assert list(found["g"].categories) == ["1"]
     assert found["g"].codes.tolist() == [0, 0, -1, -1]
     assert found["w"].tolist() == ["p", None, "q", "1"]
+
+
+def test_a_missing_value_is_at_no_level_and_an_unknown_one_is_refused() -> None:
+    values = pd.Series(pd.Categorical(["b", None, "a"]))
+    assert level_codes("g", values, ["a", "b"]).tolist() == [1, -1, 0]
+    with pytest.raises(RowError, match="column g: b is none of its levels a") as caught:
+        level_codes("g", values, ["a"])
+    assert caught.value.public == "column g has 1 values that are none of the levels a"
+
+
+def test_a_group_is_read_as_what_was_asked_for_last() -> None:
+    first, second = sources(FRAME.iloc[[0, 1]], group="site")
+    assert first.take({"age": "number"})["age"].tolist() == [50.0]
+    assert second.take({"age": "text"})["age"].tolist() == ["61"]
+
+
+def test_a_client_of_a_list_has_its_own_decimal_mark(tmp_path: Path) -> None:
+    for name, content in (("a", "x;y\n1.5;2\n"), ("b", "x;y\n2,5;2\n")):
+        (tmp_path / f"{name}.csv").write_text(content)
+    clients = '[clients.a]\npath = "a.csv"\ndecimal = "."\n[clients.b]\npath = "b.csv"\n'
+    (tmp_path / "c.toml").write_text(f'{clients}[reading]\ndecimal = ","\n')
+    a, b = sources(tmp_path / "c.toml")
+    assert [*a.take({"x": "number"})["x"], *b.take({"x": "number"})["x"]] == [1.5, 2.5]

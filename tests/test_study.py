@@ -18,7 +18,7 @@ from fedsplit.clients.question import Question
 from fedsplit.clients.questions import Descend, Gradient
 from fedsplit.commands.studies import approvals
 from fedsplit.data.pooled.column_statistics import ColumnMoments
-from fedsplit.data.sources.client_data import Source
+from fedsplit.data.tables import Source
 from fedsplit.data.types import Type
 from fedsplit.errors import InputError, TooFewClients
 from fedsplit.regression.client.guards.rules import Rules

@@ -20,7 +20,7 @@ from fedsplit.regression.options import FitOptions
 from fedsplit.texts import printable
 
 if TYPE_CHECKING:
-    from fedsplit.data.sources.client_data import Source
+    from fedsplit.data.tables import Source
 
 policy_app = typer.Typer(
     help="Check the rules of a client's owner.",

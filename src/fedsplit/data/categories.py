@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedsplit.data.reading import LEADING_ZERO
 from fedsplit.data.tables import Values
-from fedsplit.data.texts import Texts, as_text, distinct, unreadable
+from fedsplit.data.texts import Texts, unreadable
 from fedsplit.data.types import Type, as_number, level_form
 from fedsplit.errors import RowError, listed
 
@@ -23,21 +23,10 @@ Level: TypeAlias = str
 
 
 def in_levels(where: str, column: str, values: Values, kind: Type) -> pd.Categorical:
-    """Return a column with the form of a level in place of each text.
+    """Return a column of texts, (n,), as the levels that each is, in a categorical.
 
-    Parameters
-    ----------
-    where, column : str
-        For messages.
-    values : Values
-        Texts, None where missing, or a categorical of texts.
-    kind : Type
-        Of the column.
-
-    Returns
-    -------
-    (n,) Categorical
-        Its categories are the levels that it has, in the order of ``values`` if it is categorical.
+    The values are texts, None where missing, or a categorical of texts, whose order the levels
+    have. ``where`` and ``column`` are for messages.
     """
     texts = Texts.of(values)
     places: dict[Level, int] = {}
@@ -74,18 +63,18 @@ def readable(
         Numbers as float64, NaN where a value is missing, infinite or no number; categories as
         categoricals of levels, in which a value that is not of the type is missing.
     """
-    found: dict[str, Values] = {}
+    read: dict[str, Values] = {}
     for column, kind in types.items():
         values = columns[column]
         if column in coded:
             levels = _valid(values, partial(level_form, kind=kind), None)
-            found[column] = in_levels("", column, levels, kind)
+            read[column] = in_levels("", column, levels, kind)
         elif kind == "text":
-            found[column] = values
+            read[column] = values
         else:
             numbers = _valid(values, partial(as_number, kind=kind), math.nan)
-            found[column] = np.where(np.isinf(numbers), math.nan, numbers)
-    return found
+            read[column] = np.where(np.isinf(numbers), math.nan, numbers)
+    return read
 
 
 def _valid(values: Values, read: Callable[[str], Any], missing: float | None) -> Values:
@@ -108,19 +97,9 @@ def _dtype(levels: tuple[Level, ...]) -> pd.CategoricalDtype:
 
 
 def merged_codes(values: Values, kind: Type) -> str:
-    """Return a code such as 01 that loses its zeros as a level, because it is read as a number.
+    """Return the first code such as 01 that loses its zeros, as it is read as a number, or ``""``.
 
-    Parameters
-    ----------
-    values : Values
-        As those of ``in_levels``.
-    kind : Type
-        Of the column.
-
-    Returns
-    -------
-    str
-        The first such code in the order of text, empty if there is none.
+    The values are as those of ``in_levels``.
     """
     if kind != "number":
         return ""
@@ -129,35 +108,22 @@ def merged_codes(values: Values, kind: Type) -> str:
 
 def counted_levels(values: pd.Categorical) -> dict[Level, int]:
     """Return how many rows of a categorical column, (n,), have each of its levels, if any has."""
-    counts = np.bincount(values.codes + 1, minlength=len(values.categories) + 1)[1:]
-    pairs = zip(values.categories, counts.tolist(), strict=True)
-    return {level: count for level, count in pairs if count}
+    return {level: count for level, count in Texts.of(values).counts() if count}
 
 
 def level_codes(column: str, values: pd.Series, levels: Sequence[Level]) -> NDArray[np.intp]:
-    """Return the number of each value's level, from 0; -1 for a missing value.
+    """Return the place of each level of a categorical column, (n,), among those of all clients.
 
-    Parameters
-    ----------
-    column : str
-        Its name.
-    values : (n,) Series
-    levels : sequence
-        Every value that the column has at any client.
-
-    Returns
-    -------
-    (n,) array
+    A missing value is at -1; a value that is none of the levels raises RowError.
     """
-    codes, found = distinct(values)
-    texts = [as_text(value) for value in found]
+    texts = Texts.of(values.array)
     # A dictionary, not an index of pandas: small clients have few values, and are many.
     places = {level: place for place, level in enumerate(levels)}
-    positions = np.array([*[places.get(text, -1) for text in texts], -1], dtype=np.intp)
-    coded: NDArray[np.intp] = positions[codes]
-    unknown = (coded < 0) & (codes >= 0)
+    positions = [*(places.get(text, -1) for text in texts.distinct), -1]
+    coded: NDArray[np.intp] = np.array(positions, dtype=np.intp)[texts.codes]
+    unknown = (coded < 0) & (texts.codes >= 0)
     if unknown.any():
-        value = texts[codes[np.argmax(unknown)]]
+        value = texts.distinct[texts.codes[np.argmax(unknown)]]
         count = int(unknown.sum())
         raise RowError(
             f"column {column}: {value} is none of its levels {listed(levels)}",
@@ -168,6 +134,4 @@ def level_codes(column: str, values: pd.Series, levels: Sequence[Level]) -> NDAr
 
 def sort_levels(levels: Sequence[Level], kind: Type) -> list[Level]:
     """Return levels in the order of numbers, if they are numbers, or else of text."""
-    if kind == "number":
-        return sorted(levels, key=Decimal)
-    return sorted(levels)
+    return sorted(levels, key=Decimal) if kind == "number" else sorted(levels)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from datetime import date
+from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,66 +14,54 @@ from pandas.api import types
 
 from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.data.tables import Column, Table, Values, fail
-from fedsplit.data.texts import Texts, as_written, class_counts, distinct, profile_of
-from fedsplit.data.types import DAY, EMPTY, ColumnProfile, Type, share
+from fedsplit.data.texts import Texts, class_counts, profile_of
+from fedsplit.data.types import (
+    DAY,
+    EMPTY,
+    ColumnProfile,
+    Type,
+    date_form,
+    float_form,
+    is_number,
+    number_form,
+    share,
+)
 from fedsplit.errors import InputError
 
 
-@runtime_checkable
-class ArrowStream(Protocol):
-    """A table or a column of any library that speaks Arrow's PyCapsule interface."""
+def in_pandas(data: Any) -> Any:
+    """Return a frame or a column of any library in pandas, and everything else as it is.
 
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Return the rows as a stream of Arrow."""
-        ...
-
-
-def as_pandas(data: object) -> pd.DataFrame | None:
-    """Return a frame of any library as one of pandas; None if it is no frame.
-
-    Parameters
-    ----------
-    data : object
-        A frame of pandas is returned as it is. One that speaks Arrow's PyCapsule interface, as
-        those of polars, pyarrow and DuckDB do, needs pyarrow; others, such as Modin's, are taken if
-        narwhals knows them.
-
-    Returns
-    -------
-    DataFrame or None
-        Categories keep their order, and whole numbers beside missing values stay whole.
+    What speaks Arrow's PyCapsule interface, as frames of polars, pyarrow and DuckDB do, needs
+    pyarrow; other frames, such as Modin's, are taken if narwhals knows them. Categories keep their
+    order, and whole numbers beside missing values stay whole.
     """
-    if isinstance(data, pd.DataFrame):
+    if isinstance(data, pd.DataFrame | pd.Series):
         return data
-    if isinstance(data, ArrowStream) and not isinstance(data, pd.Series):
+    if hasattr(data, "__arrow_c_stream__"):
         arrow = _pyarrow(data)
         try:
-            stream = arrow.RecordBatchReader.from_stream(data)
+            rows = arrow.RecordBatchReader.from_stream(data).read_all()
         except arrow.ArrowInvalid:  # it is a column
-            return None
-        found: pd.DataFrame = stream.read_all().to_pandas(types_mapper=_nullable(arrow).get)
-        return found
+            rows = data if isinstance(data, arrow.ChunkedArray) else arrow.chunked_array(data)
+        # The types of pandas for those of Arrow that missing values would turn into others.
+        whole = [f"{sign}Int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)]
+        kept = {getattr(arrow, name.lower())(): types.pandas_dtype(name) for name in whole}
+        return rows.to_pandas(types_mapper={**kept, arrow.bool_(): pd.BooleanDtype()}.get)
     try:
         narwhals = importlib.import_module("narwhals")
     except ImportError:  # nothing but narwhals could say what this is
-        return None
+        return data
     frame = narwhals.from_native(data, pass_through=True)
     if isinstance(frame, narwhals.LazyFrame):
         frame = frame.collect()
-    return frame.to_pandas() if isinstance(frame, narwhals.DataFrame) else None
+    return frame.to_pandas() if isinstance(frame, narwhals.DataFrame) else data
 
 
-def in_pandas(data: Any) -> Any:
-    """Return a frame or a column of any library in pandas, and everything else as it is."""
-    frame = as_pandas(data)
-    if frame is not None:
-        return frame
-    if isinstance(data, ArrowStream) and not isinstance(data, pd.Series):
-        arrow = _pyarrow(data)
-        if not isinstance(data, arrow.ChunkedArray):
-            data = arrow.chunked_array(data)
-        return data.to_pandas(types_mapper=_nullable(arrow).get)
-    return data
+def as_pandas(data: object) -> pd.DataFrame | None:
+    """Return a frame of any library as one of pandas, which stays as it is; None if it is none."""
+    frame = in_pandas(data)
+    return frame if isinstance(frame, pd.DataFrame) else None
 
 
 def _pyarrow(data: object) -> Any:
@@ -86,23 +76,8 @@ def _pyarrow(data: object) -> Any:
         ) from None
 
 
-def _nullable(arrow: Any) -> dict[Any, Any]:
-    """Return the types of pandas for those of Arrow that missing values would turn into others."""
-    whole = [f"{sign}Int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)]
-    found = {getattr(arrow, name.lower())(): types.pandas_dtype(name) for name in whole}
-    return {**found, arrow.bool_(): pd.BooleanDtype()}
-
-
 class FrameTable(Table):
-    """A user's frame, which is never changed.
-
-    Parameters
-    ----------
-    name : str
-        Of the client, by which messages call it too.
-    frame : DataFrame
-    reading : Reading
-    """
+    """A user's frame, which is never changed; messages call it by the client's name."""
 
     def __init__(self, name: str, frame: pd.DataFrame, reading: Reading = PLAIN) -> None:
         super().__init__(name, name, reading=reading)
@@ -144,21 +119,20 @@ class SeriesColumn:
 
     def profile(self, reading: Reading) -> ColumnProfile | None:
         stored = _stored(self._series)
-        present = _known(self._series, reading).dropna()
         if stored == "other":
             return None
+        present = _known(self._series, reading).dropna()
         if present.empty:
             return EMPTY
-        match stored:
-            case "number":
-                numbers = present.to_numpy(dtype=np.float64)
-                whole = np.isfinite(numbers) & (np.floor(numbers) == numbers)
-                integer = share(int(np.count_nonzero(whole)), len(present))
-                return ColumnProfile(integer, "all", "none", "none", "none")
-            case "boolean":
-                return ColumnProfile("none", "none", "none", "all", "none")
-            case "date":
-                return ColumnProfile("none", "none", "all", "none", "none")
+        if stored == "number":
+            numbers = present.to_numpy(dtype=np.float64)
+            whole = np.isfinite(numbers) & (np.floor(numbers) == numbers)
+            integer = share(int(np.count_nonzero(whole)), len(present))
+            return EMPTY._replace(integer=integer, decimal="all")
+        if stored == "boolean":
+            return EMPTY._replace(boolean="all")
+        if stored == "date":
+            return EMPTY._replace(date="all")
         codes, values = distinct(present)
         counts = np.bincount(codes, minlength=len(values)).tolist()
         try:
@@ -174,9 +148,7 @@ class SeriesColumn:
         return profile_of(classes, stored_texts)._replace(category=stored == "category")
 
     def values(self, where: str, name: str, kind: Type, reading: Reading) -> Values:
-        series = self._series
-        if self._codes is not None and kind != "text":
-            series = self._codes
+        series = self._series if self._codes is None or kind == "text" else self._codes
         series = _known(series, reading)
         match _stored(series), kind:
             case ("number", "number") | ("boolean", "number" | "boolean"):
@@ -188,6 +160,46 @@ class SeriesColumn:
         codes, values = distinct(series)
         texts = [as_written(value, reading) for value in values]
         return Texts(texts, codes).read(where, name, kind, reading)
+
+
+def distinct(series: pd.Series) -> tuple[np.ndarray[Any, Any], list[Any]]:
+    """Return the position of each row's value among the others, -1 if it is missing; the values.
+
+    The values of a column of mixed types are not merged: 1 would be the same as True.
+    """
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        return series.array.codes, list(series.array.categories)
+    if series.dtype == object and types.infer_dtype(series, skipna=True) != "string":
+        present = series.notna().to_numpy()
+        return np.where(present, np.cumsum(present) - 1, -1), list(series[present])
+    codes, values = pd.factorize(series)
+    return codes, list(values)
+
+
+def as_written(value: object, reading: Reading) -> str:
+    """Return a value that is not missing as a file of text would have it."""
+    text = as_text(value)
+    if isinstance(value, str) or not is_number(text):
+        return text
+    return text.replace(".", reading.decimal)
+
+
+def as_text(value: object) -> str:
+    """Return a value that is not missing as the text that it is as a level."""
+    match value:
+        case str():
+            return value.strip()
+        case bool() | np.bool_():
+            return str(bool(value))
+        case int() | np.integer():
+            return str(int(value))
+        case float() | np.floating():
+            return float_form(float(value))
+        case Decimal():
+            return number_form(str(value))
+        case date():
+            return date_form(value.isoformat())
+    raise TypeError(f"{type(value).__name__} is neither a number, a date, a boolean nor text")
 
 
 def _known(series: pd.Series, reading: Reading) -> pd.Series:
@@ -219,14 +231,11 @@ def _stored(series: pd.Series) -> str:
 
 def _category(series: pd.Series, reading: Reading) -> pd.Categorical:
     """Return a categorical column with its categories as text, in their order."""
-    read = [
-        reading.read(as_written(category, reading), "text") for category in series.cat.categories
-    ]
-    known = [text for text in dict.fromkeys(read) if text is not None]
-    kept = pd.Index(known, dtype=object)
-    positions = np.append(kept.get_indexer(pd.Index(read, dtype=object)), -1)
+    texts = [reading.read(as_written(each, reading), "text") for each in series.cat.categories]
+    known = pd.Index([text for text in dict.fromkeys(texts) if text is not None], dtype=object)
+    positions = np.append(known.get_indexer(pd.Index(texts, dtype=object)), -1)
     codes = positions[series.cat.codes.to_numpy()]
-    return pd.Categorical.from_codes(codes, kept, ordered=series.cat.ordered)
+    return pd.Categorical.from_codes(codes, known, ordered=series.cat.ordered)
 
 
 def _days(series: pd.Series) -> np.ndarray[Any, Any]:

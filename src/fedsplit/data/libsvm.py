@@ -15,9 +15,6 @@ from fedsplit.errors import InputError
 MOST_COLUMNS = 2**27
 """With more of them x alone would take more than a gigabyte."""
 
-LONGEST = 120
-"""Characters of a reason: a line of a binary file may be as long as the file."""
-
 
 def read_libsvm(path: str | Path) -> tuple[Any, Array]:
     """The rows of a LIBSVM file, (n, d) in a csr_array, and their targets, (n,), all finite."""
@@ -30,9 +27,7 @@ def read_libsvm(path: str | Path) -> tuple[Any, Array]:
     except (EOFError, zlib.error) as error:
         raise InputError(f"{path}: cannot be read, as the archive is damaged ({error})") from None
     except (ValueError, OverflowError) as error:
-        what = " ".join(str(error).split())
-        if len(what) > LONGEST:
-            what = what[:LONGEST] + "…"
+        what = " ".join(str(error).split())[:120]  # a line may be as long as a binary file
         raise InputError(f"{path}: not a LIBSVM file of one target per row ({what})") from None
     A = csr_array(A)
     if not len(b):

@@ -66,7 +66,7 @@ class Reading:
             _check_dates(self.dates)
 
     def joined(self, other: Reading) -> Reading:
-        """The codes and names of both; a decimal comma and a format of dates if one has them."""
+        """Return the codes and names of both; a decimal comma and dates if one has them."""
         decimal = max(self.decimal, other.decimal, key=DECIMAL_MARKS.index)
         codes = tuple(dict.fromkeys([*self.na, *other.na]))
         return Reading(codes, decimal, other.dates or self.dates, {**self.rename, **other.rename})
@@ -79,17 +79,15 @@ class Reading:
     @cached_property
     def number_codes(self) -> list[float]:
         """The user's codes that are numbers."""
-        codes = map(self.with_point, self.na)
-        return [float(code) for code in codes if is_number(code)]
+        return [float(code) for code in map(self.with_point, self.na) if is_number(code)]
 
     @cached_property
     def date_codes(self) -> list[float]:
         """The user's codes that are dates, as days since 1970-01-01 UTC."""
-        codes = map(self.with_iso_date, self.na)
-        return [days(code) for code in codes if is_date(code)]
+        return [days(code) for code in map(self.with_iso_date, self.na) if is_date(code)]
 
     def is_missing(self, text: str) -> bool:
-        """Whether a trimmed text stands for a missing value."""
+        """Return whether a trimmed text stands for a missing value."""
         if text in self.missing:
             return True
         if self.number_codes and is_number(pointed := self.with_point(text)):
@@ -99,15 +97,8 @@ class Reading:
         date = self.with_iso_date(text)
         return is_date(date) and days(date) in self.date_codes
 
-    def plain(self, text: str) -> str:
-        """A trimmed text; a number with a decimal point, and a date as 2020-01-31."""
-        pointed = self.with_point(text)
-        if is_number(pointed):
-            return pointed
-        return self.with_iso_date(text)
-
     def class_of(self, text: str) -> ValueClass:
-        """What a trimmed text can be read as."""
+        """Return what a trimmed text can be read as."""
         if self.is_missing(text):
             return "missing"
         pointed = self.with_point(text)
@@ -115,16 +106,12 @@ class Reading:
             return "integer" if is_integer(pointed) else "decimal"
         if is_date(self.with_iso_date(text)):
             return "date"
-        if is_boolean(text):
-            return "boolean"
-        return "text"
+        return "boolean" if is_boolean(text) else "text"
 
     def with_point(self, text: str) -> str:
         """Return a trimmed text in which the decimal mark of numbers is a point."""
-        if self.decimal == ".":
-            return text
         # A point is no part of a number that has a decimal comma.
-        return text.translate(SWAPPED_MARKS)
+        return text if self.decimal == "." else text.translate(SWAPPED_MARKS)
 
     def with_iso_date(self, text: str) -> str:
         """Return a trimmed text, as 2020-01-31 if it is a date in the user's format."""
@@ -136,38 +123,24 @@ class Reading:
             return text
         return moment.isoformat(" ").removesuffix(" 00:00:00")
 
-    def read(self, value: str, wanted: Type) -> str | float | None:
-        """A value as a type; None or NaN if it is missing.
+    def read(self, value: str, kind: Type) -> str | float | None:
+        """Return a value as a type; None or NaN if it is missing; ValueError if it is neither.
 
-        Raises
-        ------
-        ValueError
-            If it is neither.
+        Text is trimmed; a number in it has a decimal point, and a date is as 2020-01-31.
         """
         text = value.strip()
         if self.is_missing(text):
-            return None if wanted == "text" else math.nan
-        match wanted:
-            case "text":
-                return self.plain(text)
-            case "number":
-                text = self.with_point(text)
-            case "date":
-                text = self.with_iso_date(text)
-        return as_number(text, wanted)
+            return None if kind == "text" else math.nan
+        if kind == "text":
+            pointed = self.with_point(text)
+            return pointed if is_number(pointed) else self.with_iso_date(text)
+        text = self.with_iso_date(text) if kind == "date" else self.with_point(text)
+        return as_number(text, kind)
 
     def numbers(self, cells: Sequence[str]) -> Array | None:
-        """Read many cells as numbers, much faster than one at a time.
+        """Read many cells as numbers, (n,), much faster than one at a time; NaN where missing.
 
-        Parameters
-        ----------
-        cells : sequence of str
-
-        Returns
-        -------
-        (n,) array or None
-            NaN where a value is missing. None if a cell is, or may be, neither a number nor
-            missing: then each has to be looked at.
+        None if a cell is, or may be, neither a number nor missing: then each has to be looked at.
         """
         together = "".join(cells)
         # What float() takes beyond our numbers: 1_000, digits of other scripts, and NAN.
@@ -197,26 +170,25 @@ PLAIN = Reading()
 
 
 def read_codes(text: str) -> Sequence[str]:
-    """Codes for missing values from the command line, separated by commas."""
+    """Return codes for missing values from the command line, separated by commas."""
     return [code.strip() for code in text.split(",")]
 
 
 def _check_dates(form: str) -> None:
     """Raise InputError unless a format has day, month and year, and cannot misread 2001-02-03."""
     day = datetime(2001, 2, 3)
-    try:
-        whole = datetime.strptime(day.strftime(form), form) == day
-    except ValueError:
-        whole = False
-    if not whole:
+
+    def reread(written: str) -> datetime | None:
+        try:
+            return datetime.strptime(day.strftime(written), form)
+        except ValueError:
+            return None
+
+    if reread(form) != day:
         raise InputError(
             f"dates must be a format with day, month and year, as in '%d/%m/%Y', not {form!r}"
         )
-    try:
-        ambiguous = datetime.strptime(f"{day:%Y-%m-%d}", form) != day
-    except ValueError:
-        return
-    if ambiguous:
+    if reread("%Y-%m-%d") not in (day, None):
         raise InputError(
             f"dates: {form!r} would read 2001-02-03 as another day than everybody else does: "
             "write the dates in the file as 2001-02-03"

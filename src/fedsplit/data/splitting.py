@@ -15,12 +15,9 @@ from fedsplit.errors import InputError
 
 Indices: TypeAlias = NDArray[np.integer[Any]]
 
-CONCENTRATION = 0.5
-"""Of the Dirichlet distribution: most of a client's rows are then of one or two classes."""
-
 
 def split_rows(labels: Array, clients: int, split: str = "iid", seed: int = 0) -> list[Indices]:
-    """The rows of each client; everyone has one at least.
+    """Return the rows of each client, who has one at least.
 
     Parameters
     ----------
@@ -50,30 +47,27 @@ def _label(labels: Array, m: int, rng: Generator) -> list[Indices]:
 
 
 def _zipf(labels: Array, m: int, rng: Generator) -> list[Indices]:
+    rows = rng.permutation(len(labels))
     shares = 1.0 / np.arange(1, m + 1)
-    return _in_shares(rng.permutation(len(labels)), shares / shares.sum())
+    # One row for everyone, and the others by shares.
+    ends = np.arange(1, m) + np.floor(np.cumsum(shares / shares.sum())[:-1] * (len(rows) - m))
+    return np.split(rows, ends.astype(np.intp))
 
 
 def _dirichlet(labels: Array, m: int, rng: Generator) -> list[Indices]:
     parts: list[list[Indices]] = [[] for _ in range(m)]
     for label in np.unique(labels):
         rows = rng.permutation(np.flatnonzero(labels == label))
-        ends = np.cumsum(rng.dirichlet(np.full(m, CONCENTRATION)))[:-1]
+        # Most of a client's rows are then of one or two classes.
+        ends = np.cumsum(rng.dirichlet(np.full(m, 0.5)))[:-1]
         cuts = np.floor(ends * len(rows)).astype(np.intp)
         for part, own in zip(parts, np.split(rows, cuts), strict=True):
             part.append(own)
     return _nobody_empty([np.concatenate(part) for part in parts])
 
 
-def _in_shares(rows: Indices, shares: Array) -> list[Indices]:
-    """One row for everyone, and the others by shares, (m,), that sum to 1."""
-    m = len(shares)
-    ends = np.arange(1, m) + np.floor(np.cumsum(shares)[:-1] * (len(rows) - m))
-    return np.split(rows, ends.astype(np.intp))
-
-
 def _nobody_empty(parts: list[Indices]) -> list[Indices]:
-    """The parts, where empty ones get a row of the largest."""
+    """Return the parts, where empty ones get a row of the largest."""
     for j, part in enumerate(parts):
         if not len(part):
             largest = max(range(len(parts)), key=lambda i: len(parts[i]))

@@ -1,4 +1,4 @@
-"""A client's table: named columns, of which only those that are asked for are read."""
+"""A client's data: named columns, of which only those that are asked for are read."""
 
 from __future__ import annotations
 
@@ -31,42 +31,15 @@ DTYPES: Mapping[Type, type] = {
 """What the values of each type are in a frame."""
 
 
-class Column(Protocol):
-    """A column in memory, as its table has it."""
-
-    def profile(self, reading: Reading) -> ColumnProfile | None:
-        """Return what its values can be read as; None if they cannot be read at all."""
-        ...
-
-    def offers(self, kind: Type) -> bool:
-        """Return whether the values can be had as this type, or have to be loaded for it."""
-        ...
-
-    def values(self, where: str, name: str, kind: Type, reading: Reading) -> Values:
-        """Return the values as ``Table.take`` does.
-
-        Parameters
-        ----------
-        where, name : str
-            What error messages call the table and the column.
-        kind : Type
-        reading : Reading
-        """
-        ...
-
-
-class Table(ABC):
+class Source(ABC):
     """One client's data.
-
-    A column that was looked at stays in memory until it is taken, which usually follows, or until
-    its file has changed. What columns can be read as is remembered.
 
     Parameters
     ----------
     name : str
         The client's name: of a file without its suffix, or as the user gave it.
     where : str
-        What error messages call the table, usually its path.
+        What error messages call the data, usually their path.
     path : Path or None
         The file, if it is one.
     reading : Reading
@@ -79,30 +52,12 @@ class Table(ABC):
         self.where = where
         self.path = path
         self.reading = reading
-        self._in_file: dict[str, str] | None = None
-        self._profiles: dict[str, ColumnProfile | None] = {}
-        self._loaded: dict[str, Column] = {}
-        self._stamp: Stamp | None = None
 
     @abstractmethod
-    def _names(self) -> Sequence[str]:
-        """Return the names of all columns in the table's order, as it has them."""
-
-    @abstractmethod
-    def _load(self, wanted: Mapping[str, Type | None]) -> Mapping[str, Column]:
-        """Read columns, each to be taken as a type, or None to see what it can be read as.
-
-        Others may be among what is returned, if reading them costs nothing.
-        """
-
-    def notes(self) -> Sequence[str]:
-        """Return what a user should know of how the data are read."""
-        return ()
-
     def names(self) -> list[str]:
         """Return the names of all columns in the table's order, as the user renames them."""
-        return list(self._own_names())
 
+    @abstractmethod
     def columns(self, names: Iterable[str] | None = None) -> dict[str, ColumnProfile | None]:
         """Return what columns can be read as, in the table's order.
 
@@ -116,14 +71,8 @@ class Table(ABC):
         dict
             None is for a column that cannot be read at all, such as one of lists.
         """
-        own = self._own_names()
-        asked = list(own) if names is None else [name for name in own if name in set(names)]
-        lacking = {name: None for name in asked if name not in self._profiles}
-        if lacking:
-            for name, column in self._columns(lacking).items():
-                self._profiles[name] = column.profile(self.reading)
-        return {name: self._profiles[name] for name in asked}
 
+    @abstractmethod
     def take(self, wanted: Mapping[str, Type]) -> dict[str, Values]:
         """Read some columns, none of them one that cannot be read.
 
@@ -147,35 +96,97 @@ class Table(ABC):
         InputError
             If there is no such column, or it has an infinite number.
         """
+
+    def read(self, wanted: Mapping[str, Type]) -> pd.DataFrame:
+        """Read these columns as a frame, in this order."""
+        return to_frame(self.take(wanted))
+
+    def notes(self) -> Sequence[str]:
+        """Return what a user should know of how the data are read."""
+        return ()
+
+    def release(self) -> None:  # noqa: B027  # nothing, unless several clients have one table
+        """Let go of columns that stay in memory for other clients of the same table."""
+
+
+class Column(Protocol):
+    """A column in memory, as its table has it."""
+
+    def profile(self, reading: Reading) -> ColumnProfile | None:
+        """Return what its values can be read as; None if they cannot be read at all."""
+        ...
+
+    def offers(self, kind: Type) -> bool:
+        """Return whether the values can be had as this type, or have to be loaded for it."""
+        ...
+
+    def values(self, where: str, name: str, kind: Type, reading: Reading) -> Values:
+        """Return the values as ``Source.take`` does; messages call them by table and column."""
+        ...
+
+
+class Table(Source):
+    """Data whose columns are loaded one by one.
+
+    A column that was looked at stays in memory until it is taken, which usually follows, or until
+    its file has changed. What columns can be read as is remembered.
+    """
+
+    def __init__(
+        self, name: str, where: str, path: Path | None = None, reading: Reading = PLAIN
+    ) -> None:
+        super().__init__(name, where, path, reading)
+        self._in_file: dict[str, str] | None = None
+        self._profiles: dict[str, ColumnProfile | None] = {}
+        self._loaded: dict[str, Column] = {}
+        self._stamp: Stamp | None = None
+
+    @abstractmethod
+    def _names(self) -> Sequence[str]:
+        """Return the names of all columns in the table's order, as it has them."""
+
+    @abstractmethod
+    def _load(self, wanted: Mapping[str, Type | None]) -> Mapping[str, Column]:
+        """Read columns, each to be taken as a type, or None to see what it can be read as.
+
+        Others may be among what is returned, if reading them costs nothing.
+        """
+
+    def names(self) -> list[str]:
+        return list(self._own_names())
+
+    def columns(self, names: Iterable[str] | None = None) -> dict[str, ColumnProfile | None]:
+        own = self._own_names()
+        asked = list(own) if names is None else [name for name in own if name in set(names)]
+        lacking = {name: None for name in asked if name not in self._profiles}
+        if lacking:
+            for name, column in self._columns(lacking).items():
+                self._profiles[name] = column.profile(self.reading)
+        return {name: self._profiles[name] for name in asked}
+
+    def take(self, wanted: Mapping[str, Type]) -> dict[str, Values]:
         self._check(wanted)
         columns = self._columns(wanted)
         self._loaded = {}  # not to be held in memory beside what is made of it
-        found = {}
+        taken = {}
         for name, kind in wanted.items():
             values = columns.pop(name).values(self.where, name, kind, self.reading)
             infinite = kind != "text" and np.isinf(values)
             if np.any(infinite):
                 place = f"column {name!r}, row {np.argmax(infinite) + 1}"
                 fail(self.where, f"{place}: the number is infinite, correct it")
-            found[name] = values
-        return found
-
-    def read(self, wanted: Mapping[str, Type]) -> pd.DataFrame:
-        """Read these columns as a frame, in this order."""
-        return to_frame(self.take(wanted))
+            taken[name] = values
+        return taken
 
     def _check(self, names: Collection[str]) -> None:
         """Raise InputError if a column is absent, or cannot be read."""
         present = self._own_names()
         for name in names:
             if name not in present:
-                hint = ","
-                for similar in difflib.get_close_matches(name, present, n=1):
-                    hint = f", did you mean {similar!r}?"
-                fail(
-                    self.where,
-                    f"there is no column {name!r}{hint} there are {', '.join(present)}",
-                )
+                similar = difflib.get_close_matches(name, present, n=1)
+                hint = f", did you mean {similar[0]!r}?" if similar else ","
+                there = ", ".join(present)
+                fail(self.where, f"there is no column {name!r}{hint} there are {there}")
         for name, profile in self.columns(names).items():
             if profile is None:
                 fail(
@@ -216,10 +227,8 @@ class Table(ABC):
 
     def _stamp_now(self) -> Stamp | None:
         """Return the state of the file on the disk."""
-        if self.path is None:
-            return None
         try:
-            return Stamp.of(self.path)
+            return None if self.path is None else Stamp.of(self.path)
         except OSError as error:
             fail(self.where, error.strerror or error)
 
@@ -229,17 +238,9 @@ def fail(where: str, reason: object) -> NoReturn:
     raise InputError(one_line(where, reason)) from None
 
 
-def one_line(where: str, reason: object, longest: int = 250) -> str:
-    """Return a message of one line.
-
-    Parameters
-    ----------
-    where : str
-        What the message is about, which it begins with.
-    reason : object
-    longest : int
-        Characters after which the reason is cut: those of DuckDB can be pages long.
-    """
+def one_line(where: str, reason: object) -> str:
+    """Return a message of one line, which begins with what it is about."""
+    longest = 250  # DuckDB's reasons can be pages long
     line = " ".join(str(reason).split())
     if len(line) > longest:
         line = line[: longest - 1] + "…"
@@ -259,11 +260,7 @@ def check_names(where: str, names: Sequence[str]) -> None:
 
 def is_missing(values: Values) -> Mask:
     """Return which values of a column, (n,), are missing: of numbers, or of a categorical."""
-    missing: Mask
-    if isinstance(values, pd.Categorical):
-        missing = values.codes < 0
-        return missing
-    missing = np.isnan(values)
+    missing: Mask = values.codes < 0 if isinstance(values, pd.Categorical) else np.isnan(values)
     return missing
 
 
@@ -271,11 +268,11 @@ def to_frame(columns: Mapping[str, Values]) -> pd.DataFrame:
     """Return columns as a frame without copying them."""
     # Made once, not for every column.
     index = pd.RangeIndex(max(map(len, columns.values()), default=0))
-    found: dict[int, Any] = dict(enumerate(columns.values()))
-    for place, values in found.items():
+    numbered: dict[int, Any] = dict(enumerate(columns.values()))
+    for place, values in numbered.items():
         if values.dtype == object:  # which pandas would convert to its own strings
-            found[place] = pd.Series(values, index, dtype=object, copy=False)
-    frame = pd.DataFrame(found, index, copy=False)
+            numbered[place] = pd.Series(values, index, dtype=object, copy=False)
+    frame = pd.DataFrame(numbered, index, copy=False)
     frame.columns = _index_of(tuple(columns))
     return frame
 

@@ -1,34 +1,48 @@
-"""Values as text, and columns of text read as what all clients have agreed on."""
+"""Columns of text: what they can be read as, and which look like numbers or dates by mistake."""
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from datetime import date
-from decimal import Decimal
-from functools import singledispatch
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pandas.api import types
 
-from fedsplit.data.look_alikes import advice_on_number
 from fedsplit.data.reading import Reading, ValueClass
-from fedsplit.data.tables import DTYPES, Values, one_line
+from fedsplit.data.tables import DTYPES, one_line
 from fedsplit.data.types import (
+    MOSTLY,
     ColumnProfile,
     Type,
-    date_form,
     declaration,
-    float_form,
+    is_date,
     is_number,
-    number_form,
     share,
 )
 from fedsplit.errors import RowError
+
+WRITTEN_NUMBER = re.compile(
+    r"[-+]?[€$£]? ?[-+]?([0-9]+|[0-9]{1,3}([ .,'\u00a0\u202f][0-9]{3})+|(?=[.,]))([.,][0-9]+)?"
+    r"([eE][-+]?[0-9]+)? ?[€$£%]?"
+)
+"""A number as people write it, with a decimal comma, separated thousands, a currency or percent."""
+
+THOUSANDS = re.compile(r"[-+]?[0-9]{1,3}(,[0-9]{3})+")
+"""A whole number whose thousands are separated, or a number of three decimals: nobody can tell."""
+
+DAY_OF_MONTH = "(0?[1-9]|[12][0-9]|3[01])"
+MONTH = "(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
+WRITTEN_DATE = re.compile(
+    rf"([0-9]{{4}}[-/.]{DAY_OF_MONTH}[-/.]{DAY_OF_MONTH}"
+    rf"|{DAY_OF_MONTH}[-/.]{DAY_OF_MONTH}[-/.]([0-9]{{2}}|[0-9]{{4}})"
+    rf"|{DAY_OF_MONTH}[-/. ]*{MONTH}[-/. ]*([0-9]{{2}}|[0-9]{{4}}))"
+    r"([ T,]+[0-9]{1,2}:[0-9]{2}.*)?"
+)
+"""A date as people write it: 31/1/2020, 2020.01.31 or 31-Jan-2020, also with a time."""
 
 
 class Texts(NamedTuple):
@@ -46,19 +60,12 @@ class Texts(NamedTuple):
     codes: NDArray[Any]
 
     @classmethod
-    def of(cls, values: Values, few: int = 1000) -> Texts:
-        """Return the texts of a column: objects, None where missing, or a categorical.
-
-        Parameters
-        ----------
-        values : (n,) sequence, array or categorical
-        few : int
-            Values up to which a dictionary is faster than pandas: small clients have few of them,
-            and there are many such clients.
-        """
+    def of(cls, values: Any) -> Texts:
+        """Return the texts of a column, (n,): objects, None where missing, or a categorical."""
         if isinstance(values, pd.Categorical):
             return cls(list(values.categories), values.codes)
-        if len(values) > few:
+        # For few values a dictionary is faster than pandas, and there are many small clients.
+        if len(values) > 1000:
             codes, texts = pd.factorize(np.asarray(values, dtype=object))
             return cls(list(texts), codes)
         places: dict[str | None, int] = {None: -1}
@@ -71,35 +78,29 @@ class Texts(NamedTuple):
         counts = np.bincount(self.codes + 1, minlength=len(self.distinct) + 1)[1:]
         return zip(self.distinct, counts.tolist(), strict=True)
 
-    def read(self, where: str, column: str, wanted: Type, reading: Reading, start: int = 0) -> Any:
-        """Return the values as a type, as ``Table.take`` does.
+    def read(self, where: str, column: str, kind: Type, reading: Reading, start: int = 0) -> Any:
+        """Return the values as a type, as ``Source.take`` does.
 
-        Parameters
-        ----------
-        where, column : str
-            For messages.
-        wanted : Type
-        reading : Reading
-        start : int
-            How many rows of the column there are before these.
+        ``where`` and ``column`` are what messages call the table and the column, in which there are
+        ``start`` rows before these.
         """
         known: list[Any] = []
         for code, text in enumerate(self.distinct):
             try:
-                known.append(reading.read(text, wanted))
+                known.append(reading.read(text, kind))
             except ValueError:
                 row = start + int(np.argmax(self.codes == code)) + 1
-                raise unreadable(where, column, wanted, text.strip(), row) from None
-        known.append(None if wanted == "text" else np.nan)
-        return np.array(known, dtype=DTYPES[wanted])[self.codes]
+                raise unreadable(where, column, kind, text.strip(), row) from None
+        known.append(None if kind == "text" else np.nan)
+        return np.array(known, dtype=DTYPES[kind])[self.codes]
 
 
 def class_counts(texts: Iterable[tuple[str, int]], reading: Reading) -> Counter[ValueClass]:
     """Return how many rows are of each class, from the rows of each text."""
-    found: Counter[ValueClass] = Counter()
+    counts: Counter[ValueClass] = Counter()
     for text, count in texts:
-        found[reading.class_of(text.strip())] += count
-    return found
+        counts[reading.class_of(text.strip())] += count
+    return counts
 
 
 def profile_of(counts: Counter[ValueClass], stored_texts: int | None = None) -> ColumnProfile:
@@ -112,43 +113,27 @@ def profile_of(counts: Counter[ValueClass], stored_texts: int | None = None) -> 
         How many of the rows are stored as text, if the table says what they are stored as.
     """
     total = sum(counts.values()) - counts["missing"]
-    texts = counts["text"] if stored_texts is None else stored_texts
     return ColumnProfile(
         integer=share(counts["integer"], total),
         decimal=share(counts["integer"] + counts["decimal"], total),
         date=share(counts["date"], total),
         boolean=share(counts["boolean"], total),
-        text=share(texts, total),
+        text=share(counts["text"] if stored_texts is None else stored_texts, total),
     )
 
 
-def unreadable(where: str, column: str, wanted: Type, text: str, row: int) -> RowError:
-    """The error that a row of a column, counted from 1, has a value that is not of a type."""
+def unreadable(where: str, column: str, kind: Type, text: str, row: int) -> RowError:
+    """Return the error that a row of a column, counted from 1, has a value not of its type."""
     everywhere = f"or have the column read as text everywhere, by {declaration(column, 'text')}"
     own = f"correct it, give na={[text]} if it stands for a missing value, {everywhere}"
     # What is said to others has no value of a row in it.
     public = f"correct it, name in na= what stands for a missing value, {everywhere}"
-    if wanted == "number" and "," in text:
+    if kind == "number" and "," in text:
         own = public = advice_on_number([text]) or public
     return RowError(
-        one_line(where, f"column {column!r}, row {row}: {text!r} is no {wanted}: {own}"),
-        one_line(where, f"column {column!r} has a value that is no {wanted}: {public}"),
+        one_line(where, f"column {column!r}, row {row}: {text!r} is no {kind}: {own}"),
+        one_line(where, f"column {column!r} has a value that is no {kind}: {public}"),
     )
-
-
-def distinct(series: pd.Series) -> tuple[np.ndarray[Any, Any], list[Any]]:
-    """Return the position of each row's value among the others, -1 if it is missing; the values.
-
-    The values of a column of mixed types are not merged: 1 would be the same as True.
-    """
-    if isinstance(series.dtype, pd.CategoricalDtype):
-        return series.array.codes, list(series.array.categories)
-    if series.dtype == object and types.infer_dtype(series, skipna=True) != "string":
-        present = series.notna().to_numpy()
-        codes = np.where(present, np.cumsum(present) - 1, -1)
-        return codes, list(series[present])
-    codes, values = pd.factorize(series)
-    return codes, list(values)
 
 
 def appearance(text: str) -> str:
@@ -157,45 +142,57 @@ def appearance(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", visible).split())
 
 
-def as_written(value: object, reading: Reading) -> str:
-    """Return a value that is not missing as a file of text would have it."""
-    text = as_text(value)
-    if isinstance(value, str) or not is_number(text):
-        return text
-    return text.replace(".", reading.decimal)
+def check_looks(where: str, column: str, counts: Mapping[str, int]) -> None:
+    """Raise RowError if most values of a column of text look like numbers, or like dates.
+
+    It would be a category of as many levels, where a few mistakes, a decimal comma or the type in
+    which it is stored have made it text. ``counts`` has the rows of each value.
+    """
+    here = f"{where}: column {column}"
+    category = f"or write C({column}) if it is a category"
+    of_dates = "write them as 2020-01-31, or give their format as dates in a TOML list of clients"
+    rules: Sequence[tuple[Type, re.Pattern[str], Callable[[str], bool], str]] = (
+        ("number", WRITTEN_NUMBER, is_number, advice_on_number(counts)),
+        ("date", WRITTEN_DATE, is_date, of_dates),
+    )
+
+    def most(test: Callable[[str], object]) -> bool:
+        return sum(n for text, n in counts.items() if test(text)) > MOSTLY * sum(counts.values())
+
+    for kind, pattern, reads, advice in rules:
+        if not most(pattern.fullmatch):
+            continue
+        others = [text for text in counts if not reads(text)]
+        if not most(reads):
+            what = f"{here} holds text that looks like {kind}s"
+            example = next(text for text in others if pattern.fullmatch(text))
+            advice = f"{advice}, {category}"
+            raise RowError(f"{what}, such as {example!r}: {advice}", f"{what}: {advice}")
+        if not others:
+            message = (
+                f"{here} holds {kind}s that are stored as text: declare it by "
+                f"{declaration(column, kind)}, {category}"
+            )
+            raise RowError(message, message)
+        raise RowError(
+            f"{here} holds {kind}s, but {others[0]!r} is none: correct the file, give "
+            f"na={[others[0]]} if it stands for a missing value, {category}",
+            f"{here} holds {kind}s, but also other text: correct the file, name in na= what stands "
+            f"for a missing value, {category}",
+        )
 
 
-@singledispatch
-def as_text(value: object) -> str:
-    """Return a value that is not missing as the text that it is as a level."""
-    raise TypeError(f"{type(value).__name__} is neither a number, a date, a boolean nor text")
-
-
-@as_text.register
-def _of_text(value: str) -> str:
-    return value.strip()
-
-
-@as_text.register(bool | np.bool_)
-def _of_boolean(value: bool) -> str:
-    return str(bool(value))
-
-
-@as_text.register(int | np.integer)
-def _of_integer(value: int) -> str:
-    return str(int(value))
-
-
-@as_text.register(float | np.floating)
-def _of_float(value: float) -> str:
-    return float_form(float(value))
-
-
-@as_text.register
-def _of_decimal(value: Decimal) -> str:
-    return number_form(str(value))
-
-
-@as_text.register
-def _of_date(value: date) -> str:
-    return date_form(value.isoformat())
+def advice_on_number(texts: Iterable[str]) -> str:
+    """Return what to do about texts, some of which look like numbers; nothing if none does."""
+    written = [text for text in texts if WRITTEN_NUMBER.fullmatch(text) and not is_number(text)]
+    with_comma = [text for text in written if "," in text]
+    if with_comma and all(map(THOUSANDS.fullmatch, with_comma)):
+        return (
+            "remove the commas if they separate thousands, or read the file by a query, as in "
+            "read_csv('x.csv', thousands=','); give decimal=',' only if they are decimal marks"
+        )
+    if written:
+        return (
+            "give decimal=',' if that is the decimal mark, else remove what is no part of a number"
+        )
+    return ""

@@ -36,16 +36,8 @@ DATE = re.compile(
 BOOLEANS = {"true": "True", "false": "False"}
 """The two words, in any case, and their form as a level."""
 
-MOST_DIGITS = 40
-"""A whole number of more digits is a level in the form of a float."""
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND = timedelta(microseconds=1)
 DAY = 86_400_000_000
 """Microseconds of a day."""
-
-FRACTION = re.compile(r"\.[0-9]+")
-"""Of the seconds of a timestamp."""
 
 
 class ColumnProfile(NamedTuple):
@@ -104,33 +96,31 @@ EMPTY = ColumnProfile("none", "none", "none", "none", "none")
 
 
 def share(count: int, total: int) -> Share:
-    """How many ``count`` of ``total`` values are, in one word."""
+    """Return how many ``count`` of ``total`` values are, in one word."""
     if count == 0:
         return "none"
     if count == total:
         return "all"
-    if count > MOSTLY * total:
-        return "most"
-    return "some"
+    return "most" if count > MOSTLY * total else "some"
 
 
 def is_integer(text: str) -> bool:
-    """Whether a trimmed text is a whole number: 1, 01, 1.0 or 1e3."""
+    """Return whether a trimmed text is a whole number: 1, 01, 1.0 or 1e3."""
     return is_number(text) and float(text).is_integer()
 
 
 def is_number(text: str) -> bool:
-    """Whether a trimmed text is a number, infinite ones included."""
+    """Return whether a trimmed text is a number, infinite ones included."""
     return NUMBER.fullmatch(text) is not None
 
 
 def is_boolean(text: str) -> bool:
-    """Whether a trimmed text is true or false."""
+    """Return whether a trimmed text is true or false."""
     return text.lower() in BOOLEANS
 
 
 def is_date(text: str) -> bool:
-    """Whether a trimmed text is a date or a timestamp of the calendar."""
+    """Return whether a trimmed text is a date or a timestamp of the calendar."""
     if DATE.fullmatch(text) is None:
         return False
     try:
@@ -141,16 +131,16 @@ def is_date(text: str) -> bool:
 
 
 def days(text: str) -> float:
-    """A date or timestamp as days since 1970-01-01 UTC, with microseconds as a fraction."""
+    """Return a date or timestamp as days since 1970-01-01 UTC, microseconds as a fraction."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     # One division of whole numbers, which every reader rounds alike.
-    return (moment - EPOCH) // MICROSECOND / DAY
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) / DAY
 
 
 def as_number(text: str, kind: Type) -> float:
-    """A trimmed text as a number: of a boolean 0 or 1, of a date its days.
+    """Return a trimmed text as a number: of a boolean 0 or 1, of a date its days.
 
     Raises
     ------
@@ -167,14 +157,14 @@ def as_number(text: str, kind: Type) -> float:
 
 
 def number_form(text: str) -> str:
-    """The shortest form of a number: 01, 1.0 and 1e0 are all 1, as is true.
+    """Return the shortest form of a number: 01, 1.0 and 1e0 are all 1, as is true.
 
-    Whole numbers are exact, however large; others are what float64 makes of them.
+    Whole numbers of up to 40 digits are exact; others are what float64 makes of them.
     """
     if is_boolean(text):
         return str(int(text.lower() == "true"))
     value = Decimal(text)
-    if value.is_finite() and value.adjusted() < MOST_DIGITS:
+    if value.is_finite() and value.adjusted() < 40:
         if value == int(value):
             return str(int(value))
         if float(value).is_integer():  # too close to a whole number for float64
@@ -182,21 +172,28 @@ def number_form(text: str) -> str:
     return repr(float(value))
 
 
+def float_form(value: float) -> str:
+    """Return a float as the text that ``number_form`` leaves unchanged: 1.0 is 1."""
+    if math.isnan(value):
+        raise ValueError("a missing value is no level")
+    return number_form(repr(value))
+
+
 def date_form(text: str) -> str:
-    """A date as YYYY-MM-DD; a time of day that is not midnight UTC follows it."""
+    """Return a date as YYYY-MM-DD; a time of day that is not midnight UTC follows it."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is not None:
         moment = moment.astimezone(UTC).replace(tzinfo=None)
     form = moment.replace(microsecond=0).isoformat(" ")
     # From the text, because datetime has no nanoseconds.
-    fraction = FRACTION.search(text)
+    fraction = re.search(r"\.[0-9]+", text)
     if fraction is not None:
         form += fraction[0].rstrip("0").rstrip(".")
     return form.removesuffix(" 00:00:00")
 
 
 def boolean_form(text: str) -> str:
-    """True or False."""
+    """Return True or False."""
     return BOOLEANS[text.lower()]
 
 
@@ -210,14 +207,14 @@ FORMS: Mapping[Type, Callable[[str], str]] = {
 
 
 def level_form(text: str, kind: Type) -> str:
-    """A trimmed text as a level; ValueError if it cannot be read as a value of this type."""
+    """Return a trimmed text as a level; ValueError if it is no value of this type."""
     if kind != "text":
         as_number(text, kind)
     return FORMS[kind](text)
 
 
 def as_value(level: str, kind: Type) -> str | int | float | bool:
-    """A level as a value of Python: of a number int or float, of a boolean bool, else the text."""
+    """Return a level as a value of Python: a number is int or float, a boolean bool."""
     if kind == "boolean":
         return level == "True"
     if kind == "number":
@@ -228,10 +225,3 @@ def as_value(level: str, kind: Type) -> str | int | float | bool:
 def declaration(column: str, kind: Type) -> str:
     """Return how a user declares the type of a column, for messages: ``types={'g': 'text'}``."""
     return f"types={ {column: kind} }"
-
-
-def float_form(value: float) -> str:
-    """A float as the text that ``number_form`` leaves unchanged: 1.0 is 1."""
-    if math.isnan(value):
-        raise ValueError("a missing value is no level")
-    return number_form(repr(value))

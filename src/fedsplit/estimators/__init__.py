@@ -4,15 +4,16 @@
 rows.
 """
 
-from fedsplit.estimators.huber import FedHuberRegressor
-from fedsplit.estimators.least_squares import (
+from fedsplit.estimators.logistic import FedLogisticRegression
+from fedsplit.estimators.regressors import (
     FedElasticNet,
+    FedGammaRegressor,
+    FedHuberRegressor,
     FedLasso,
     FedLinearRegression,
+    FedPoissonRegressor,
     FedRidge,
 )
-from fedsplit.estimators.log_link import FedGammaRegressor, FedPoissonRegressor
-from fedsplit.estimators.logistic import FedLogisticRegression
 
 __all__ = [
     "FedElasticNet",

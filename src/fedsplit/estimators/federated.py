@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial, wraps
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, is_regressor
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from fedsplit.arrays import Array
-from fedsplit.checks import count
+from fedsplit.checks import count, number
 from fedsplit.data.frames import in_pandas
 from fedsplit.errors import InputError, NoMinimiser
-from fedsplit.estimators.fitting import Rows, fit_rows
-from fedsplit.estimators.rows import shares_of
+from fedsplit.estimators.fitting import fit_rows, rows_of
 from fedsplit.penalties.coordinatewise import L1
 from fedsplit.penalties.penalty import Penalty
 from fedsplit.regression.options import Settings
@@ -45,20 +45,60 @@ def by_name(fit: Fit) -> Fit:
     return cast("Fit", named)
 
 
-class Federated(BaseEstimator):  # type: ignore[misc]  # untyped base
-    """The base of all estimators.
+def check_ratio(l1_ratio: object) -> float:
+    """The share of ‖β‖₁ in a penalty as a float; InputError unless it is between 0 and 1."""
+    ratio = number("l1_ratio", l1_ratio, strict=False)
+    if ratio > 1:
+        raise InputError(f"l1_ratio must be between 0 and 1, not {l1_ratio!r}")
+    return ratio
 
-    Attributes
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Federated(BaseEstimator):  # type: ignore[misc]  # untyped base
+    """The base of all estimators, whose parameters are fields of a dataclass.
+
+    Parameters
     ----------
     fit_intercept, tol, max_rounds
         As in ``FedLinearRegression``.
     """
 
-    fit_intercept: bool
-    tol: float
-    max_rounds: int
-
     _remedy: ClassVar[str] = "add a ridge"  # against coefficients that would grow without bound
+
+    fit_intercept: bool = True
+    tol: float = 1e-9
+    max_rounds: int = 500
+
+    @by_name
+    def fit(self, X: Any, y: Any, *, groups: Any = None, sample_weight: Any = None) -> Self:
+        """Fit over clients.
+
+        Parameters
+        ----------
+        X : (n, p) array, DataFrame or sparse array
+            A sparse one is never made dense.
+        y : (n,) array
+            The target, or the class, of each row.
+        groups : (n,) or (n, 1) array, optional
+            The client of each row, by any label; without it there is one client.
+        sample_weight : (n,) array, optional
+        """
+        numeric = is_regressor(self)
+        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=numeric, accept_sparse="csr")
+        w = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        self._fit(X, y, w, groups)
+        if not self.converged_:
+            warnings.warn(
+                f"{type(self).__name__} did not converge in {self.n_iter_} rounds: raise "
+                "max_rounds or tol, or scale the columns",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        return self
+
+    def _fit(self, X: Any, y: Array, w: Array, groups: Any) -> None:
+        """Set ``coef_`` and ``intercept_``, from what was checked."""
+        raise NotImplementedError
 
     def _solve(
         self,
@@ -97,10 +137,9 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # untyped base
             rounds=count("max_rounds", self.max_rounds, least=10),
             **penalty,
         )
-        if not (w > 0).any():
-            raise InputError("every sample_weight is zero: there is nothing to fit")
-        self.clients_, shares = shares_of(groups, X, w)
-        rows = Rows(csr_array(X) if issparse(X) else X, y, w, shares, self.fit_intercept)
+        if issparse(X):
+            X = csr_array(X)
+        self.clients_, rows = rows_of(X, y, w, groups, self.fit_intercept)
         net = partial(self._net, settings.l1)
         try:
             found = fit_rows(rows, settings.chosen_family, settings, classes, net)
@@ -113,22 +152,11 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # untyped base
         self.certificate_ = found.certificate
         self.n_iter_ = found.rounds
         self.converged_ = found.converged
-        self._warn()
         return found.intercepts, found.coef
 
     def _net(self, l1: float, first: Array, second: Array) -> Penalty | None:
         """What the server adds to the clients' costs, which have the ridge; see ``fit_rows``."""
         return L1(l1 * first) if l1 else None
-
-    def _warn(self) -> None:
-        """Warn if the rounds ended before the tolerance was reached."""
-        if not self.converged_:
-            warnings.warn(
-                f"{type(self).__name__} did not converge in {self.n_iter_} rounds: raise "
-                "max_rounds or tol, or scale the columns",
-                ConvergenceWarning,
-                stacklevel=6,
-            )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

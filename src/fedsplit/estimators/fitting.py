@@ -9,12 +9,14 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack, issparse
 from scipy.sparse.linalg import LinearOperator, lsmr
+from sklearn.utils.validation import check_consistent_length
 
 from fedsplit.arrays import Array, Mask
-from fedsplit.errors import NotConverged
+from fedsplit.errors import InputError, NotConverged
 from fedsplit.loop.certificate import certify
 from fedsplit.loop.solve import solve
 from fedsplit.penalties.penalty import Penalty
@@ -40,9 +42,9 @@ class Rows(NamedTuple):
     ----------
     X : (n, p) array or csr_array
     y, w : (n,) arrays
-        Targets and weights.
+        Targets and weights, all positive.
     shares : sequence of arrays of int
-        The rows of each client, those without weight left out.
+        The rows of each client.
     intercept : bool
     """
 
@@ -71,7 +73,7 @@ class Scaled(NamedTuple):
     unit: float
 
 
-class Fitted(NamedTuple):
+class FittedRows(NamedTuple):
     """The coefficients and how they were computed.
 
     Attributes
@@ -90,13 +92,44 @@ class Fitted(NamedTuple):
     converged: bool
 
 
+def rows_of(X: Any, y: Array, w: Array, groups: Any, intercept: bool) -> tuple[Array, Rows]:
+    """The labels of the clients, in the order of their first rows, and the rows with weight."""
+    labels = _labels(groups, X.shape[0])
+    check_consistent_length(X, labels)
+    if labels.isna().any():
+        raise InputError(f"groups: row {int(np.argmax(labels.isna()))} has no label")
+    used = w > 0
+    if not used.any():
+        raise InputError("every sample_weight is zero: there is nothing to fit")
+    if not used.all():
+        X, y, w, labels = X[used], y[used], w[used], labels[used]
+    codes, clients = pd.factorize(labels)
+    ends = np.cumsum(np.bincount(codes))[:-1]
+    shares = np.split(np.argsort(codes, kind="stable"), ends)
+    return clients.to_numpy(), Rows(X, y, w, shares, intercept)
+
+
+def _labels(groups: Any, n: int) -> pd.Series:
+    """The label of each row: 0 for all without groups; a column, (n, 1), is as good as (n,)."""
+    if groups is None:
+        return pd.Series([0] * n, dtype=object)
+    shape = np.shape(groups) if hasattr(groups, "shape") else (n,)
+    if len(shape) > 1:
+        if shape[1:] != (1,):
+            raise InputError(f"groups must have one label per row, its shape is {shape}")
+        groups = np.asarray(groups)[:, 0]
+    if isinstance(groups, np.ndarray) and groups.dtype.kind in "biu":
+        return pd.Series(groups)  # whole numbers need no objects to be told apart
+    return pd.Series(list(groups), dtype=object)
+
+
 def fit_rows(
     rows: Rows,
     family: Family,
     settings: Settings,
     classes: int,
     penalty: Callable[[Array, Array], Penalty | None],
-) -> Fitted:
+) -> FittedRows:
     """Fit over clients.
 
     Parameters
@@ -112,7 +145,6 @@ def fit_rows(
         From what a weight of 1 on |β| and on β² is for the solver's coefficients, (q,) each, what
         the server adds beside the ridge of the clients, if anything.
     """
-    rows = _with_weight(rows)
     to, A = _scaled(rows, family.has_units)
     constant = int(rows.intercept)
     copies = max(1, classes - 1)
@@ -120,7 +152,7 @@ def fit_rows(
     if not to.unit or not (to.varies.any() or constant) or _one_amount(rows, family):
         mean = family.link.eta(rows.y[:1]) if constant else np.zeros(1)
         certificate = FitCertificate(0.0, 0.0, "no column can explain the target")
-        return Fitted(mean, coef, certificate, 0, True)
+        return FittedRows(mean, coef, certificate, 0, True)
     scale = to.scale[to.varies]
     first = np.concatenate([np.zeros(constant), 1.0 / (scale * to.unit)])
     second = np.concatenate([np.zeros(constant), 1.0 / np.square(scale)])
@@ -153,17 +185,7 @@ def fit_rows(
         errors = reached.radius / math.sqrt(phi)
     converged = found.converged or (errors is not None and errors <= tol)
     certificate = FitCertificate(reached.gap, errors, reached.reason)
-    return Fitted(intercepts, coef, certificate, found.rounds, converged)
-
-
-def _with_weight(rows: Rows) -> Rows:
-    """Leave out the rows without weight."""
-    used = rows.w > 0
-    if used.all():
-        return rows
-    place = np.cumsum(used) - 1
-    shares = [place[at] for at in rows.shares]
-    return Rows(rows.X[used], rows.y[used], rows.w[used], shares, rows.intercept)
+    return FittedRows(intercepts, coef, certificate, found.rounds, converged)
 
 
 def _one_amount(rows: Rows, family: Family) -> bool:

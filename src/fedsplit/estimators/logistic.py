@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import log_softmax, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from fedsplit.arrays import Array
 from fedsplit.checks import number, one_of
 from fedsplit.errors import InputError, listed
-from fedsplit.estimators.federated import Federated, by_name
-from fedsplit.estimators.least_squares import check_ratio
+from fedsplit.estimators.federated import Federated, check_ratio
 from fedsplit.losses.multinomial import all_classes
 from fedsplit.penalties.class_elastic_net import ClassElasticNet
 from fedsplit.penalties.penalty import Penalty
@@ -25,6 +24,7 @@ _SHARES = {"l1": 1.0, "l2": 0.0}
 """The share of ‖β‖₁ in the penalties that have no l1_ratio."""
 
 
+@dataclass(eq=False, repr=False)
 class FedLogisticRegression(ClassifierMixin, Federated):  # type: ignore[misc]  # untyped base
     """Logistic regression over clients, of two classes or more, as LogisticRegression on the pool.
 
@@ -60,42 +60,14 @@ class FedLogisticRegression(ClassifierMixin, Federated):  # type: ignore[misc]  
 
     _remedy: ClassVar[str] = "lower C"
 
-    def __init__(
-        self,
-        penalty: str | None = "elasticnet",
-        *,
-        C: float = 1.0,
-        l1_ratio: float = 0.0,
-        class_weight: Mapping[Any, float] | str | None = None,
-        fit_intercept: bool = True,
-        tol: float = 1e-9,
-        max_rounds: int = 500,
-    ) -> None:
-        self.penalty = penalty
-        self.C = C
-        self.l1_ratio = l1_ratio
-        self.class_weight = class_weight
-        self.fit_intercept = fit_intercept
-        self.tol = tol
-        self.max_rounds = max_rounds
+    penalty: str | None = "elasticnet"
+    _: KW_ONLY
+    C: float = 1.0
+    l1_ratio: float = 0.0
+    class_weight: Mapping[Any, float] | str | None = None
 
-    @by_name
-    def fit(self, X: Any, y: Any, *, groups: Any = None, sample_weight: Any = None) -> Self:
-        """Fit over clients.
-
-        Parameters
-        ----------
-        X : (n, p) array, DataFrame or sparse array
-            A sparse one is never made dense.
-        y : (n,) array
-            The class of each row.
-        groups : (n,) or (n, 1) array, optional
-            The client of each row, by any label; without it there is one client.
-        sample_weight : (n,) array, optional
-        """
-        X, y = validate_data(self, X, y, dtype=np.float64, accept_sparse="csr")
+    def _fit(self, X: Any, y: Array, w: Array, groups: Any) -> None:
         check_classification_targets(y)
-        w = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         # Rows without weight bring no class; their own class may not be among those that count.
         self.classes_ = np.unique(y[w > 0])
         K = len(self.classes_)
@@ -115,7 +87,6 @@ class FedLogisticRegression(ClassifierMixin, Federated):  # type: ignore[misc]  
         )
         if K > 2:
             self._treat_classes_alike()
-        return self
 
     def decision_function(self, X: object) -> Array:
         """η: (n,) of the second of two classes, or (n, K)."""

@@ -15,7 +15,7 @@ from fedsplit.remote.channel import Channel, LocalChannel
 # Imported by the functions that need them: Ray is an extra, and pandas, which cohorts and sources
 # need, takes a second that the other commands would pay for.
 if TYPE_CHECKING:
-    from fedsplit.data.sources.client_data import Source
+    from fedsplit.data.tables import Source
     from fedsplit.regression.client.dataset_cohort import DatasetCohort
 
 

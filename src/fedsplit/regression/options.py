@@ -7,10 +7,13 @@ The signatures and docstrings of ``fit`` and ``path``, the options of ``fedsplit
 # No `from __future__ import annotations` here: the command line reads the types of the fields.
 
 import csv
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.checks import count, number, one_of
@@ -65,62 +68,40 @@ def _lists(text: str) -> dict[str, list[str]]:
     return {column: value.split("|") for column, value in _pairs(text).items()}
 
 
-def _by_column(name: str, value: Any) -> Mapping[str, Any]:
-    """Check that a value is a dict whose keys are columns; None stands for an empty one."""
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping) or not all(isinstance(each, str) for each in value):
-        raise InputError(f"{name} must be a dict with names of columns as keys, not {value!r}")
-    return value
-
-
-def _is_treatment(name: str, value: object) -> None:
-    """Raise InputError unless a value says what to do about missing ones."""
-    if value == "mean":
-        raise InputError(
-            f"{name} 'mean' is gone, because standard errors did not know what was filled in: use "
-            "drop to leave such rows out, or fail; fill values in the files if you must"
-        )
-    one_of(name, value, ("drop", "fail"))
-
-
-def _are_types(name: str, value: Any) -> None:
-    for column, kind in _by_column(name, value).items():
-        if kind not in get_args(Type):
-            known = ", ".join(get_args(Type))
-            raise InputError(f"{name}: {column} must be one of {known}, not {kind!r}")
-
-
-def _are_levels(name: str, value: Any) -> None:
-    for column, level in _by_column(name, value).items():
-        if not isinstance(level, str):
-            raise InputError(f"{name}: the level of {column} must be text, not {level!r}")
-
-
-def _are_lists(name: str, value: Any) -> None:
-    for column, levels in _by_column(name, value).items():
-        if not _are_texts(levels) or not levels:
-            raise InputError(f"{name}: those of {column} must be a list of texts, not {levels!r}")
-        if len(set(levels)) < len(levels):
-            raise InputError(f"{name}: those of {column} must differ, not {listed(levels)}")
-
-
-def _is_text(name: str, value: object) -> None:
+def _text(name: str, value: object) -> None:
     if value is not None and not isinstance(value, str):
         raise InputError(f"{name} must be text, not {value!r}")
 
 
-def _are_texts(value: object) -> bool:
-    """Whether a value is a list, tuple or set of texts."""
-    return isinstance(value, list | tuple | Set) and all(isinstance(each, str) for each in value)
+def _texts(name: str, value: Any, what: str = "texts, as in ['-9', '.']") -> None:
+    listing = isinstance(value, list | tuple | Set)
+    if not listing or not all(isinstance(each, str) for each in value):
+        raise InputError(f"{name} must be a list of {what}, not {value!r}")
 
 
-def _are_codes(name: str, value: Any) -> None:
-    if not _are_texts(value):
-        raise InputError(f"{name} must be a list of texts, as in ['-9', '.'], not {value!r}")
+def _levels(name: str, value: Any) -> None:
+    """Accept a list of different texts, of one at least."""
+    _texts(name, value)
+    if not value or len(set(value)) < len(value):
+        raise InputError(f"{name} must be one or more levels that differ, not {listed(value)}")
 
 
-def _is_share(name: str, value: object, zero: bool = False, one: bool = True) -> None:
+def _by_column(name: str, value: Any, check: Callable[[str, Any], object]) -> None:
+    """Accept a dict by column whose values pass a check; None stands for an empty one."""
+    if value is None:
+        return
+    if not isinstance(value, Mapping) or not all(isinstance(each, str) for each in value):
+        raise InputError(f"{name} must be a dict with names of columns as keys, not {value!r}")
+    for column, each in value.items():
+        check(f"{name} of {column}", each)
+
+
+def _yes_or_no(name: str, value: object) -> None:
+    if not isinstance(value, bool | np.bool_):
+        raise InputError(f"{name} must be True or False, not {value!r}")
+
+
+def _share(name: str, value: object, zero: bool = False, one: bool = True) -> None:
     """Accept numbers between 0 and 1, and these two where they are allowed."""
     share = number(name, value, strict=not zero)
     if share > 1 or (share == 1 and not one):
@@ -130,27 +111,16 @@ def _is_share(name: str, value: object, zero: bool = False, one: bool = True) ->
 AUTO = "auto"
 """The method that suits the clients."""
 
-
 SUMMED_METHODS = (AUTO, "information", "newton")
 """Those that need sums over all clients alone."""
 
 
-def _is_method(name: str, value: object) -> None:
+def _method(name: str, value: object) -> None:
     if not isinstance(value, str):
         raise InputError(f"{name} must be a name, as in 'quasi-newton', not {value!r}")
     one_of(name, value.partition(":")[0], (AUTO, *METHODS))
     if value != AUTO:
         parse(value)
-
-
-def _are_names(name: str, value: Any) -> None:
-    if not _are_texts(value):
-        raise InputError(f"{name} must be a list of coefficient names, not {value!r}")
-
-
-def _are_columns(name: str, value: Any) -> None:
-    if not _are_texts(value):
-        raise InputError(f"{name} must be a list of names of columns, not {value!r}")
 
 
 @dataclass(frozen=True)
@@ -174,7 +144,7 @@ class Inputs:
         'numbers categories. A condition can be the target: "{delay > 15} ~ hour".',
         "model",
         metavar="FORMULA",
-        check=_is_text,
+        check=_text,
     )
     _: KW_ONLY
     target: str | None = option(
@@ -182,20 +152,20 @@ class Inputs:
         "Target column, instead of a formula: all other columns, or `columns`, are covariates.",
         "model",
         metavar="COLUMN",
-        check=_is_text,
+        check=_text,
     )
     group: str | None = option(
         None,
         "Column that says which client a row belongs to, where data is a single file or frame.",
         "data",
         metavar="COLUMN",
-        check=_is_text,
+        check=_text,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
-    """The options that determine a model: they are saved with it, and with a checkpoint."""
+class Common:
+    """The options that determine the models of ``fit`` and of ``path``."""
 
     family: str = option(
         "gaussian",
@@ -204,51 +174,30 @@ class Settings:
         metavar="NAME",
         check=partial(one_of, known=FAMILIES),
     )
-    ridge: float = option(
-        0.0,
-        "Weight λ of the penalty (λ/2)‖coef‖² on the sum of the losses of all rows. The intercept "
-        "is not penalised.",
-        "model",
-        metavar="λ",
-        check=partial(number, strict=False),
-    )
-    l1: float = option(
-        0.0,
-        "Weight λ of the penalty λ‖coef‖₁. The intercept is not penalised.",
-        "model",
-        metavar="λ",
-        check=partial(number, strict=False),
-    )
-    firth: bool = option(
-        False,
-        "Firth's logistic regression, as R's logistf: the likelihood is penalised by ½ log det of "
-        "the information over all clients, so that separable classes have finite coefficients.",
-        "model",
-    )
     nonnegative: Sequence[str] = option(
         (),
         "Coefficients constrained to be nonnegative.",
         "model",
         metavar="NAME,...",
         read=names,
-        check=_are_names,
+        check=partial(_texts, what="coefficient names"),
     )
     weights: str | None = option(
-        None, "Column of precision weights.", "data", metavar="COLUMN", check=_is_text
+        None, "Column of precision weights.", "data", metavar="COLUMN", check=_text
     )
     offset: str | None = option(
         None,
         "Column that is added to the linear predictor.",
         "data",
         metavar="COLUMN",
-        check=_is_text,
+        check=_text,
     )
     exposure: str | None = option(
         None,
         "Column that multiplies the mean, for a log link.",
         "data",
         metavar="COLUMN",
-        check=_is_text,
+        check=_text,
     )
     intercept: bool = option(True, "Include a constant term.", "model")
     aliased: str = option(
@@ -282,14 +231,14 @@ class Settings:
         "data",
         metavar="COLUMN,...",
         read=names,
-        check=_are_columns,
+        check=partial(_texts, what="names of columns"),
     )
     missing: str = option(
         "drop",
         "Missing values: drop their rows, or fail.",
         "data",
         metavar="drop|fail",
-        check=_is_treatment,
+        check=partial(one_of, known=("drop", "fail")),
     )
     types: Mapping[str, Type] | None = option(
         None,
@@ -298,7 +247,7 @@ class Settings:
         "data",
         metavar="COLUMN=TYPE,...",
         read=_pairs,
-        check=_are_types,
+        check=partial(_by_column, check=partial(one_of, known=get_args(Type))),
     )
     reference: Mapping[str, str] | None = option(
         None,
@@ -307,7 +256,7 @@ class Settings:
         "model",
         metavar="COLUMN=LEVEL,...",
         read=_pairs,
-        check=_are_levels,
+        check=partial(_by_column, check=_text),
     )
     levels: Mapping[str, Sequence[str]] | None = option(
         None,
@@ -316,7 +265,7 @@ class Settings:
         "data",
         metavar="COLUMN=LEVEL|LEVEL,...",
         read=_lists,
-        check=_are_lists,
+        check=partial(_by_column, check=_levels),
     )
     na: Sequence[str] = option(
         (),
@@ -325,7 +274,7 @@ class Settings:
         "data",
         metavar="CODE,...",
         read=read_codes,
-        check=_are_codes,
+        check=_texts,
     )
     decimal: str = option(
         ".",
@@ -355,19 +304,13 @@ class Settings:
         "none of one client. Within one process, and on Ray, nothing is masked: to try it out.",
         "privacy",
     )
-    dp: Privacy | None = option(
-        None,
-        "Differential privacy: `fs.Privacy(epsilon, delta, clip, rounds)` has noise added to all "
-        "that leaves a client, and makes another estimate than the pooled fit.",
-        "privacy",
-    )
     tol: float = option(
         1e-9,
         "Proved upper bound, in standard errors, on the distance of every coefficient from the "
         "pooled fit.",
         "run",
         metavar="SE",
-        check=_is_share,
+        check=_share,
     )
     rounds: int = option(
         500,
@@ -383,15 +326,6 @@ class Settings:
         metavar="N",
         check=partial(count, least=0),
     )
-    method: str = option(
-        AUTO,
-        "Optimisation method, as `fedsplit compare` takes it. `auto` is `information`, whose few "
-        "rounds bring a matrix of every client, or `quasi-newton`, whose rounds bring vectors, if "
-        "a client refuses matrices or they would be too large.",
-        "run",
-        metavar="NAME",
-        check=_is_method,
-    )
     delta: float = option(
         1.345,
         "Residual at which Huber's loss turns from quadratic to linear, in robust deviations of "
@@ -403,59 +337,19 @@ class Settings:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "family", known_name(self.family))
-        for name, each in options_of(type(self)).items():
-            if each.check is not None:
-                each.check(name, getattr(self, name))
-        object.__setattr__(self, "nonnegative", tuple(self.nonnegative))
-        object.__setattr__(self, "na", tuple(self.na))
-        object.__setattr__(self, "columns", tuple(self.columns))
+        for each in fields(self):
+            check = each.metadata["option"].check
+            if each.type is bool:
+                check = _yes_or_no
+            if check is not None:
+                check(each.name, getattr(self, each.name))
+        for name in ("nonnegative", "na", "columns"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         family = self.chosen_family
         if self.exposure is not None and not family.link.multiplicative:
             able = [name for name, each in FAMILIES.items() if each.link.multiplicative]
             raise InputError(
                 f"exposure needs a log link ({listed(able)}), {self.family} has none: use offset"
-            )
-        if self.firth:
-            self._check_firth()
-        object.__setattr__(self, "dp", privacy_of(self.dp))
-        if self.dp is not None:
-            self._check_private(self.dp)
-        if self.secure and self.method.partition(":")[0] not in SUMMED_METHODS:
-            raise InputError(
-                f"secure sums are for the method {' or '.join(SUMMED_METHODS[1:])}: {self.method} "
-                "needs the answers of single clients"
-            )
-
-    def _check_firth(self) -> None:
-        """Refuse what Firth's penalty cannot be combined with."""
-        if not self.chosen_family.binary:
-            raise InputError(f"firth is for the family logistic, not {self.family}")
-        if self.biased is not None:
-            raise InputError(f"firth is a penalty of its own: leave out {self.biased}, or firth")
-        default = next(each.default for each in fields(Settings) if each.name == "method")
-        if self.method != default:
-            raise InputError(f"firth has its own method: leave out {self.method}, or firth")
-
-    def _check_private(self, privacy: Privacy) -> None:
-        """Refuse what noise cannot be combined with, or what would tell of single rows."""
-        bounds_of(self.chosen_family, privacy)
-        if self.biased is not None or self.firth:
-            raise InputError(f"dp: leave out {self.biased or 'firth'}, noise comes without penalty")
-        if self.strict:
-            raise InputError("dp: a refusal of strict would tell of single rows: leave out strict")
-        if self.missing != "drop":
-            raise InputError(
-                f"dp: missing={self.missing} would tell of rows: their rows are dropped"
-            )
-        if self.method != AUTO:
-            raise InputError(f"dp has its own method: leave out {self.method}, or dp")
-        defaults = {each.name: each.default for each in fields(Settings)}
-        for name in WITHOUT_NOISE:
-            if getattr(self, name) != defaults[name]:
-                raise InputError(f"dp: {name} has no effect on a fit with noise: leave it out")
-        if privacy.colluding and not self.secure:
-            raise InputError(
-                "dp: colluding is for secure sums, without which every client adds all the noise"
             )
 
     @property
@@ -489,6 +383,91 @@ class Settings:
         """How files are read."""
         return Reading(tuple(self.na), self.decimal)
 
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Common):
+    """The options that determine a model: they are saved with it, and with a checkpoint."""
+
+    ridge: float = option(
+        0.0,
+        "Weight λ of the penalty (λ/2)‖coef‖² on the sum of the losses of all rows. The intercept "
+        "is not penalised.",
+        "model",
+        metavar="λ",
+        check=partial(number, strict=False),
+    )
+    l1: float = option(
+        0.0,
+        "Weight λ of the penalty λ‖coef‖₁. The intercept is not penalised.",
+        "model",
+        metavar="λ",
+        check=partial(number, strict=False),
+    )
+    firth: bool = option(
+        False,
+        "Firth's logistic regression, as R's logistf: the likelihood is penalised by ½ log det of "
+        "the information over all clients, so that separable classes have finite coefficients.",
+        "model",
+    )
+    dp: Privacy | None = option(
+        None,
+        "Differential privacy: `fs.Privacy(epsilon, delta, clip, rounds)` has noise added to all "
+        "that leaves a client, and makes another estimate than the pooled fit.",
+        "privacy",
+    )
+    method: str = option(
+        AUTO,
+        "Optimisation method, as `fedsplit compare` takes it. `auto` is `information`, whose few "
+        "rounds bring a matrix of every client, or `quasi-newton`, whose rounds bring vectors, if "
+        "a client refuses matrices or they would be too large.",
+        "run",
+        metavar="NAME",
+        check=_method,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.firth:
+            self._check_firth()
+        object.__setattr__(self, "dp", privacy_of(self.dp))
+        if self.dp is not None:
+            self._check_private(self.dp)
+        if self.secure and self.method.partition(":")[0] not in SUMMED_METHODS:
+            raise InputError(
+                f"secure sums are for the method {' or '.join(SUMMED_METHODS[1:])}: {self.method} "
+                "needs the answers of single clients"
+            )
+
+    def _check_firth(self) -> None:
+        """Refuse what Firth's penalty cannot be combined with."""
+        if not self.chosen_family.binary:
+            raise InputError(f"firth is for the family logistic, not {self.family}")
+        if self.biased is not None:
+            raise InputError(f"firth is a penalty of its own: leave out {self.biased}, or firth")
+        if self.method != AUTO:
+            raise InputError(f"firth has its own method: leave out {self.method}, or firth")
+
+    def _check_private(self, privacy: Privacy) -> None:
+        """Refuse what noise cannot be combined with, or what would tell of single rows."""
+        bounds_of(self.chosen_family, privacy)
+        if self.biased is not None or self.firth:
+            raise InputError(f"dp: leave out {self.biased or 'firth'}, noise comes without penalty")
+        if self.strict:
+            raise InputError("dp: a refusal of strict would tell of single rows: leave out strict")
+        if self.missing != "drop":
+            raise InputError(
+                f"dp: missing={self.missing} would tell of rows: their rows are dropped"
+            )
+        if self.method != AUTO:
+            raise InputError(f"dp has its own method: leave out {self.method}, or dp")
+        for each in fields(Common):
+            if each.name in WITHOUT_NOISE and getattr(self, each.name) != each.default:
+                raise InputError(f"dp: {each.name} has no effect on a fit with noise: leave it out")
+        if privacy.colluding and not self.secure:
+            raise InputError(
+                "dp: colluding is for secure sums, without which every client adds all the noise"
+            )
+
     @property
     def symmetric(self) -> bool:
         """Whether a multinomial penalty treats all classes alike: a ridge does, on its own.
@@ -506,7 +485,7 @@ class Settings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Regression(Settings, Inputs):
+class Regression(Common, Inputs, ABC):
     """The options that ``fit`` and ``path`` share. (Fields are in the order of the last base.)"""
 
     def __post_init__(self) -> None:
@@ -518,29 +497,19 @@ class Regression(Settings, Inputs):
         object.__setattr__(self, "types", {**types, **self.declared} or None)
         object.__setattr__(self, "na", reading.na)
         object.__setattr__(self, "decimal", reading.decimal)
-        if self.dp is not None and self.group is not None:
-            raise InputError(
-                "dp: a group column tells which clients there are: use one file per client"
-            )
         if (self.formula is None) == (self.target is None):
             raise InputError(
                 "give a formula such as 'y ~ x', or a target column for a model on all the others"
             )
 
     @property
+    @abstractmethod
     def settings(self) -> Settings:
-        """The part that is saved with the model."""
-        return Settings(**{each.name: getattr(self, each.name) for each in fields(Settings)})
-
-    def _penalise(self, l1: object, ridge: object) -> None:
-        """Set both penalties, which follow from another option."""
-        for name, value in (("l1", l1), ("ridge", ridge)):
-            object.__setattr__(self, name, value)
-            number(name, value, strict=False)
+        """The part that is saved with a model."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitOptions(Regression):
+class FitOptions(Settings, Regression):
     """The options of ``fit``."""
 
     elastic_net: tuple[float, float] | None = option(
@@ -581,7 +550,6 @@ class FitOptions(Regression):
     )
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.elastic_net is not None:
             if not isinstance(self.elastic_net, Sequence) or len(self.elastic_net) != 2:
                 raise InputError(
@@ -589,34 +557,37 @@ class FitOptions(Regression):
                 )
             if self.l1 or self.ridge:
                 raise InputError("elastic_net sets both l1 and ridge: leave those out")
-            self._penalise(*self.elastic_net)
+            for name, value in zip(("l1", "ridge"), self.elastic_net, strict=True):
+                object.__setattr__(self, name, value)
+        super().__post_init__()
+        if self.dp is not None and self.group is not None:
+            raise InputError(
+                "dp: a group column tells which clients there are: use one file per client"
+            )
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(**{each.name: getattr(self, each.name) for each in fields(Settings)})
 
 
 @dataclass(frozen=True, kw_only=True)
 class PathOptions(Regression):
-    """The options of ``path``. Its penalties follow from λ and ``l1_ratio``."""
+    """The options of ``path``. The penalties of its models follow from λ and ``l1_ratio``."""
 
-    ridge: float = field(init=False, default=0.0)
-    l1: float = field(init=False, default=0.0)
-    firth: bool = field(init=False, default=False)
-    dp: Privacy | None = field(init=False, default=None)
-    method: str = field(init=False, default=AUTO)
-    standardize: bool = field(
-        default=True, metadata={"option": options_of(Settings)["standardize"]}
-    )
+    standardize: bool = field(default=True, metadata={"option": options_of(Common)["standardize"]})
     tol: float = option(
         1e-6,
         "Proved upper bound, in standard errors, on the distance of every coefficient from the "
         "pooled fit. It is looser than in `fit`, since each proof costs rounds; `path.model(lam)` "
         "meets that of `fit`.",
         "run",
-        check=_is_share,
+        check=_share,
     )
     l1_ratio: float = option(
         1.0,
         "Share of l1 in the penalty: 1 is the lasso, 0 a ridge.",
         "model",
-        check=partial(_is_share, zero=True),
+        check=partial(_share, zero=True),
     )
     lambdas: Sequence[float] | Array | None = option(
         None,
@@ -627,7 +598,7 @@ class PathOptions(Regression):
     )
     n_lambdas: int = option(50, "Number of values of λ.", "model", check=count)
     ratio: float = option(
-        1e-3, "The smallest λ over the largest.", "model", check=partial(_is_share, one=False)
+        1e-3, "The smallest λ over the largest.", "model", check=partial(_share, one=False)
     )
     folds: int | str | None = option(
         None,
@@ -645,4 +616,13 @@ class PathOptions(Regression):
             count("folds", self.folds, least=2)
         if self.secure and self.folds is not None:
             raise InputError("secure sums tell nothing of single clients: leave out folds")
-        self._penalise(self.l1_ratio, 1.0 - self.l1_ratio)
+
+    @property
+    def settings(self) -> Settings:
+        """Those of λ = 1: what all models of the path share, but for the sizes of penalties."""
+        return self.settings_at(1.0)
+
+    def settings_at(self, lam: float) -> Settings:
+        """The settings of the model at a λ."""
+        shared = {each.name: getattr(self, each.name) for each in fields(Common)}
+        return Settings(**shared, l1=lam * self.l1_ratio, ridge=lam * (1.0 - self.l1_ratio))

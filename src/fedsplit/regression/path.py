@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.findings import Finding, in_lines
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.cross_validation import cross_validation, make_folds
+from fedsplit.regression.cross_validation import Fold, cross_validation, make_folds
 from fedsplit.regression.fields import with_options
 from fedsplit.regression.fit import make_model, prepare, with_declaration
 from fedsplit.regression.options import PathOptions, Settings
@@ -31,7 +31,6 @@ from fedsplit.regression.server.agreement import Agreement
 from fedsplit.regression.server.bias import ClientsAtHand
 from fedsplit.regression.server.federation import FitDriver, about
 from fedsplit.regression.server.glm import Measures, fit_problem, follow, in_robust_units
-from fedsplit.regression.server.inference import Bounds
 from fedsplit.regression.server.minimise import Minimum
 from fedsplit.regression.server.problem import FitProblem, set_up
 from fedsplit.remote.channel import LocalChannel
@@ -210,82 +209,37 @@ def path(options: PathOptions) -> RegularisationPath:
     RegularisationPath
         The coefficients at every λ, with their proofs and the cross-validated deviance.
     """
-    l1_ratio = options.l1_ratio
     lambdas = _decreasing(options.lambdas)
     own = sources(options.data, options.group, options.reading, options.missing)
-    datasets = [Dataset(source) for source in own]
-    channel = LocalChannel(DatasetCohort(datasets))
+    channel = LocalChannel(DatasetCohort([Dataset(source) for source in own]))
     members = Members(channel)
     if options.secure:
         options = with_declaration(channel, options)
         summed = SummedChannel(channel)
         members = Members(summed, summed=summed.clients)
-    settings = options.settings
     agreement = prepare(members, options)
-    folds = make_folds(agreement, options.folds, settings.seed)
-    driver = FitDriver(members)
-    followed = driver.run(regularisation(agreement, options, lambdas))
-    problem, minima = followed.problem, followed.minima
-    x = np.stack([each.x for each in minima])
-    params = problem.coordinates.coefficients(x)
-    index = pd.Index(followed.lambdas, name="lambda")
-    cv = None
-    if folds:
-        cv = driver.run(cross_validation(agreement, settings, folds, followed.penalties))
-        cv = cv.set_index(index)
-    return RegularisationPath(
-        lambdas=followed.lambdas,
-        params=pd.DataFrame(params, index=index, columns=problem.names),
-        active=np.count_nonzero(x[:, problem.penalised(2) > 0], axis=1),
-        # at λ_max those that found it are counted
-        rounds=np.diff([0, *(each.rounds for each in minima)]),
-        certificates=[FitCertificate(*each) for each in followed.bounds],
-        converged=np.array([each.converged for each in minima]),
-        cv=cv,
-        warnings=[*agreement.warnings, *in_lines(_unproved(followed))],
-        l1_ratio=l1_ratio,
-        plan=agreement.plan,
-        nobs=problem.pool.n,
-        n_clients=len(members.summed) or problem.m,
-        at_hand=ClientsAtHand(members, problem),
-        agreement=agreement,
-    )
-
-
-class Followed(NamedTuple):
-    """The minima of a path.
-
-    Attributes
-    ----------
-    problem : FitProblem
-    lambdas : (k,) array
-        Decreasing.
-    penalties : list of (float, float)
-        l1 and ridge of each.
-    minima : list of Minimum
-    bounds : list of Bounds
-        What is proved of each.
-    """
-
-    problem: FitProblem
-    lambdas: Array
-    penalties: list[tuple[float, float]]
-    minima: list[Minimum]
-    bounds: list[Bounds]
+    folds = make_folds(agreement, options.folds, options.seed)
+    problem, found = FitDriver(members).run(regularisation(agreement, options, lambdas, folds))
+    at_hand = ClientsAtHand(members, problem)
+    n_clients = len(members.summed) or problem.m
+    return replace(found, n_clients=n_clients, at_hand=at_hand, agreement=agreement)
 
 
 def regularisation(
-    agreement: Agreement, options: PathOptions, lambdas: Array | None
-) -> Dialogue[Followed]:
+    agreement: Agreement,
+    options: PathOptions,
+    lambdas: Array | None = None,
+    folds: Sequence[Fold] = (),
+) -> Dialogue[tuple[FitProblem, RegularisationPath]]:
     """A regression for one λ after the other; without any, from the largest that matters."""
+    settings, l1_ratio = options.settings, options.l1_ratio
+    labels = list(agreement.plan.classes)
     problem = yield from set_up(
-        *(agreement.rows, agreement.moments, options.settings, agreement.intercept),
-        labels=list(agreement.plan.classes),
+        agreement.rows, agreement.moments, settings, agreement.intercept, labels=labels
     )
     problem = yield from in_robust_units(problem)
     # the ridge is part of the server's penalty, so that the clients' costs are the same for every λ
     problem = problem.with_ridge(np.zeros(problem.d))
-    l1_ratio = options.l1_ratio
     null: Minimum | None = None
     if lambdas is None:
         [null] = yield from follow(problem, [(EVERYTHING, 0.0)])
@@ -297,23 +251,39 @@ def regularisation(
         # at λ_max itself rounding would decide which coefficient is zero
         steps[0] = (EVERYTHING, penalties[0][1])
     minima = yield from follow(problem, steps, null)
+
     measures = Measures(problem)
-    bounds = []
-    for each in minima:
+    certificates, unproved = [], []
+    for lam, each in zip(lambdas, minima, strict=True):
         point = yield from about(problem, measures.of_proof(each.proof))
-        bounds.append(point.bounds)
-    return Followed(problem, lambdas, penalties, minima, bounds)
-
-
-def _unproved(followed: Followed) -> list[Finding]:
-    """The values of λ at which the tolerance is not proved."""
-    findings = []
-    for lam, each in zip(followed.lambdas, followed.minima, strict=True):
+        certificates.append(FitCertificate(*point.bounds))
         if not each.converged:
             what = f"the tolerance is not proved ({each.proof.certificate.reason})"
-            one = f"lambda {lam:.5g}: {what}"
-            findings.append(Finding(f"{lam}", one, f"values of lambda, {what}", f"{lam:.5g}"))
-    return findings
+            several = f"values of lambda, {what}"
+            unproved.append(Finding(f"{lam}", f"lambda {lam:.5g}: {what}", several, f"{lam:.5g}"))
+
+    index = pd.Index(lambdas, name="lambda")
+    cv = None
+    if folds:
+        cv = yield from cross_validation(agreement, settings, folds, penalties)
+        cv = cv.set_index(index)
+    x = np.stack([each.x for each in minima])
+    params = problem.coordinates.coefficients(x)
+    return problem, RegularisationPath(
+        lambdas=lambdas,
+        params=pd.DataFrame(params, index=index, columns=problem.names),
+        active=np.count_nonzero(x[:, problem.penalised(2) > 0], axis=1),
+        # at λ_max those that found it are counted
+        rounds=np.diff([0, *(each.rounds for each in minima)]),
+        certificates=certificates,
+        converged=np.array([each.converged for each in minima]),
+        cv=cv,
+        warnings=[*agreement.warnings, *in_lines(unproved)],
+        l1_ratio=l1_ratio,
+        plan=agreement.plan,
+        nobs=problem.pool.n,
+        n_clients=problem.m,
+    )
 
 
 def _lambda_max(problem: FitProblem, null: Minimum, l1_ratio: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from textwrap import fill
 
-from fedsplit.data.sources.client_data import Source
+from fedsplit.data.tables import Source
 from fedsplit.regression.client.guards.rules import NO_PROMISE, Rules
 from fedsplit.version import __version__
 

@@ -13,25 +13,32 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from io import StringIO
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
 
 from fedsplit.arrays import Array
-from fedsplit.data.files.header import ROW_NAMES, Header, cells, read_header
 from fedsplit.data.files.opening import open_text
-from fedsplit.data.look_alikes import THOUSANDS
 from fedsplit.data.reading import PLAIN, Reading, ValueClass
-from fedsplit.data.tables import DTYPES, Column, Table, Values, fail
-from fedsplit.data.texts import Texts, class_counts, profile_of
+from fedsplit.data.tables import DTYPES, Column, Table, Values, check_names, fail
+from fedsplit.data.texts import THOUSANDS, Texts, class_counts, profile_of
 from fedsplit.data.types import ColumnProfile, Type
 from fedsplit.files import Stamp
 
+if TYPE_CHECKING:
+    from _csv import Reader
+
 Part: TypeAlias = Texts | Array
 """The cells of a column in some rows; numbers where most of them are different numbers."""
+
+Cells: TypeAlias = Callable[[int], "list[str] | Texts"]
+"""Some rows: gives the cells of the column at a place."""
+
+ROW_NAMES = "row names (a first column without a name) are left out"
+"""What a user is told of a file that has them."""
 
 
 class DelimitedTable(Table):
@@ -58,22 +65,17 @@ class DelimitedTable(Table):
 
     def notes(self) -> Sequence[str]:
         self.names()  # which are read by now, as a rule
-        found = [
+        doubts = [
             f"column {name}: every number with a comma has three digits after it, as {text!r} has: "
             "if it separates thousands, decimal=',' is wrong here"
             for name, text in self._doubtful.items()
         ]
-        if self._has_row_names:
-            found.insert(0, ROW_NAMES)
-        return found
+        return [ROW_NAMES, *doubts] if self._has_row_names else doubts
 
     def _names(self, small: int = 200_000) -> Sequence[str]:
-        """Return the names of the columns.
+        """Return the names of the columns; the rows after them are read as well if they are few.
 
-        Parameters
-        ----------
-        small : int
-            Characters up to which the rows, which are asked for next, are kept until then.
+        Rows of up to ``small`` characters, which are asked for next, are kept until then.
         """
         stamp = self._stamp_now()
         with open_text(self.where, self.path) as file:
@@ -92,9 +94,7 @@ class DelimitedTable(Table):
         else:
             with open_text(self.where, self.path) as file:
                 self._read(file, read_header(self.where, file, self._delimiters), columns)
-        for name, column in columns.items():
-            if column.doubtful:
-                self._doubtful[name] = column.doubtful
+        self._doubtful |= {name: each.doubtful for name, each in columns.items() if each.doubtful}
         return columns
 
     def _read(self, file: IO[str], header: Header, columns: Mapping[str, CellColumn]) -> None:
@@ -102,8 +102,7 @@ class DelimitedTable(Table):
         absent = [name for name in columns if name not in header.names]
         if absent:
             fail(self.where, f"the file has changed: it no longer has a column {absent[0]!r}")
-        first = int(header.row_names)
-        places = {name: first + header.names.index(name) for name in columns}
+        places = {name: header.row_names + header.names.index(name) for name in columns}
         for block in rows_of(self.where, file, header):
             for name, column in columns.items():
                 column.add(block(places[name]), self.reading)
@@ -125,38 +124,25 @@ class CellColumn:
     """
 
     def __init__(self, kind: Type | None) -> None:
-        self._texts_wanted = kind not in (None, "number")
+        self._as_numbers = kind in (None, "number")
         self._parts: list[Part] = []
         self.doubtful: str | None = ""
 
-    def add(self, cells: list[str] | Texts, reading: Reading, sample: int = 1000) -> None:
-        """Append the cells of some rows.
-
-        Parameters
-        ----------
-        cells : list of str or Texts
-        reading : Reading
-        sample : int
-            Cells by which it is seen whether most of them are different. Numbers that are need
-            less room than their texts, and are read as such at once.
-        """
-        distinct = cells.distinct if isinstance(cells, Texts) else cells
+    def add(self, cells: list[str] | Texts, reading: Reading) -> None:
+        """Append the cells of some rows; numbers most of which differ are read as such at once."""
+        if isinstance(cells, Texts):
+            distinct, differ = cells.distinct, 2 * len(cells.distinct) > len(cells.codes)
+        else:
+            some = cells[:1000]
+            distinct, differ = cells, 2 * len(set(some)) > len(some)
         if reading.decimal == "," and self.doubtful is not None:
             self._doubt([cell for cell in distinct if "," in cell])
-        numbers = None
-        if not self._texts_wanted and self._differ(cells, sample):
-            numbers = reading.numbers(distinct)
+        # Numbers need less room than their texts.
+        numbers = reading.numbers(distinct) if self._as_numbers and differ else None
         if isinstance(cells, Texts):
             self._parts.append(cells if numbers is None else numbers[cells.codes])
         else:
             self._parts.append(Texts.of(cells) if numbers is None else numbers)
-
-    def _differ(self, cells: list[str] | Texts, sample: int) -> bool:
-        """Return whether most cells are different, of a list by a sample."""
-        if isinstance(cells, Texts):
-            return 2 * len(cells.distinct) > len(cells.codes)
-        some = cells[:sample]
-        return 2 * len(set(some)) > len(some)
 
     def offers(self, kind: Type) -> bool:
         return kind == "number" or all(isinstance(part, Texts) for part in self._parts)
@@ -169,21 +155,19 @@ class CellColumn:
                 continue
             missing = int(np.count_nonzero(np.isnan(part)))
             whole = int(np.count_nonzero(np.isfinite(part) & (np.floor(part) == part)))
-            counts["missing"] += missing
-            counts["integer"] += whole
-            counts["decimal"] += len(part) - missing - whole
+            counts.update(missing=missing, integer=whole, decimal=len(part) - missing - whole)
         return profile_of(counts)
 
     def values(self, where: str, name: str, kind: Type, reading: Reading) -> Values:
-        found: list[Any] = [np.empty(0, DTYPES[kind])]
+        read: list[Any] = [np.empty(0, DTYPES[kind])]
         start = 0
         for part in self._parts:
             if isinstance(part, Texts):
-                found.append(part.read(where, name, kind, reading, start))
+                read.append(part.read(where, name, kind, reading, start))
             else:
-                found.append(part)
-            start += len(found[-1])
-        return np.concatenate(found)
+                read.append(part)
+            start += len(read[-1])
+        return np.concatenate(read)
 
     def _doubt(self, with_comma: Sequence[str]) -> None:
         """Look whether the commas of some cells could separate thousands."""
@@ -193,23 +177,138 @@ class CellColumn:
             self.doubtful = with_comma[0].strip()
 
 
-Cells: TypeAlias = Callable[[int], "list[str] | Texts"]
-"""Some rows: gives the cells of the column at a place."""
+class Header(NamedTuple):
+    """What the first lines say.
+
+    Attributes
+    ----------
+    names : list of str
+        Of the columns, without that of row names.
+    delimiter : str
+        One character.
+    row_names : bool
+        Whether the first value of every row is the row's name, which is no data.
+    lines : int
+        How many lines end before the first row.
+    rest : str
+        Text after these lines that has been read already.
+    """
+
+    names: list[str]
+    delimiter: str
+    row_names: bool
+    lines: int
+    rest: str
+
+    @property
+    def width(self) -> int:
+        """Values per row."""
+        return len(self.names) + self.row_names
+
+
+def read_header(where: str, file: IO[str], delimiters: str) -> Header:
+    """Read the names of the columns at the start of a file whose line ends are not converted."""
+    lines = list(islice(_records(file), 3))
+    before = 0
+    # The first line of a file for Excel, which is told the delimiter there.
+    if lines and (stated := re.fullmatch(r'(?i)"?sep=([,;\t| ])"?[\r\n]*', lines[0])):
+        delimiters = stated[1]
+        before = 1
+        del lines[0]
+    if not lines:
+        fail(where, "the file is empty: put the names of the columns into its first line")
+    line, *rows = lines
+    if "\0" in line:
+        fail(where, "its first line has a NUL byte: save the file as text in UTF-8")
+    if not line.strip():
+        fail(where, "its first line is empty: put the names of the columns there")
+    first = next((row for row in rows if row.strip()), None)
+    try:
+        delimiter = _delimiter(where, line, first, delimiters)
+        names = [cell.strip() for cell in _split_line(line, delimiter)]
+    except csv.Error as error:
+        fail(where, f"its first line cannot be read: {error}")
+    for name in names:
+        if "\n" in name or "\r" in name:
+            fail(where, f"the name {name!r} in the first line has a line break: remove it")
+    row_names = _has_row_names(line, len(names), first, delimiter)
+    if not names[0] and len(names) > 1:  # R's write.csv and pandas' to_csv give them no name
+        row_names = True
+        names = names[1:]
+    check_names(where, names)
+    # Without a line of names, the first row of data would be lost.
+    if all(re.fullmatch(r"[+-]?[\d.]+([eE][+-]?\d+)?", name) for name in names):
+        fail(where, "its first line is numbers: put the names of the columns there")
+    return Header(names, delimiter, row_names, before + 1, "".join(rows))
+
+
+def _records(file: IO[str], longest: int = 1_000_000) -> Iterator[str]:
+    """Yield lines of limited length, each of which goes on after a line break inside quotes."""
+    while line := file.readline(longest):
+        while line.count('"') % 2 and len(line) < longest:
+            more = file.readline(longest)
+            if not more:
+                break
+            line += more
+        yield line
+
+
+def _delimiter(where: str, line: str, first: str | None, candidates: str) -> str:
+    """Return the candidate that occurs most often outside quotes, or the first candidate."""
+    unquoted = re.sub(r'"[^"]*"', "", line)
+    marks = candidates.replace(" ", "") or candidates
+    counts = {mark: unquoted.count(mark) for mark in marks}
+    most = max(counts.values())
+    if most:
+        best = [mark for mark in marks if counts[mark] == most]
+        if len(best) > 1:
+            fail(
+                where,
+                f"its first line has {best[0]!r} as often as {best[1]!r}: "
+                "use one of them between names",
+            )
+        return best[0]
+    # Spaces separate several names, and as many values in the first row.
+    if " " in candidates and first is not None:
+        names = len(_split_line(line, " "))
+        fits = _count(first, " ") == names or _has_row_names(line, names, first, " ")
+        if names > 1 and fits:
+            return " "
+    return marks[0]
+
+
+def _has_row_names(line: str, names: int, first: str | None, delimiter: str) -> bool:
+    """Return whether rows begin with a name that the first line has no place for.
+
+    R's write.table writes them so, all in quotes. Without quotes a row that has one value too many
+    is a mistake, and its values must not be shifted.
+    """
+    if first is None or not (line.startswith('"') and first.startswith('"')):
+        return False
+    return _count(first, delimiter) == names + 1
+
+
+def _count(line: str, delimiter: str) -> int:
+    """Return how many values a row has, 0 if it cannot be read."""
+    try:
+        return len(_split_line(line, delimiter))
+    except csv.Error:
+        return 0
+
+
+def _split_line(line: str, delimiter: str) -> list[str]:
+    return next(_parser([line], delimiter))
+
+
+def _parser(lines: Iterable[str], delimiter: str) -> Reader:
+    """Return an iterator over the lines' cells; it raises ``csv.Error`` at a misplaced quote."""
+    return csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=delimiter != " ")
 
 
 def rows_of(where: str, file: IO[str], header: Header, size: int = 1 << 20) -> Iterator[Cells]:
-    """Yield the rows of a file, some at a time.
+    """Yield the rows of a file after its header, ``size`` characters at a time.
 
-    Parameters
-    ----------
-    where : str
-        What error messages call the file.
-    file : text file
-        After the header, opened without a conversion of line ends.
-    header : Header
-    size : int
-        Characters that are split at a time: enough for what is done once a block to cost nothing,
-        and few beside what pandas takes.
+    They are enough for what is done once a block to cost nothing, and few beside what pandas takes.
     """
     rest = header.rest
     lines = header.lines
@@ -237,12 +336,7 @@ def rows_of(where: str, file: IO[str], header: Header, size: int = 1 << 20) -> I
 def _split(text: str, header: Header, few: int = 10_000) -> Cells | None:
     """Find the cells of whole lines; None if they need a parser, or a message from it.
 
-    Parameters
-    ----------
-    text : str
-    header : Header
-    few : int
-        Characters up to which the parser is faster than NumPy.
+    Up to ``few`` characters the parser is faster.
     """
     if len(text) < few or '"' in text or not text:
         return None
@@ -267,14 +361,9 @@ WORD = 8
 
 
 def _cells(content: bytes, data: Any, starts: Any, ends: Any) -> list[str] | Texts:
-    """Return the cells between places in the bytes of a text, each place (n,).
+    """Return the cells between places in the bytes of a text, each (n,).
 
-    Parameters
-    ----------
-    content : bytes
-    data : (N + WORD,) array of uint8
-        The same, and zeros.
-    starts, ends : (n,) arrays of int
+    ``data`` is the same bytes as an array, (N + WORD,), with zeros after them.
     """
     lengths = ends - starts
     if lengths.max() > WORD:
@@ -291,44 +380,32 @@ def _cells(content: bytes, data: Any, starts: Any, ends: Any) -> list[str] | Tex
 def _parsed(
     where: str, lines: Iterable[str], header: Header, before: int, at_once: int = 20_000
 ) -> Iterator[Cells]:
-    """Yield the rows of lines that may have quotes.
-
-    Parameters
-    ----------
-    where : str
-    lines : iterable of str
-        With their ends, of any kind.
-    header : Header
-    before : int
-        How many lines of the file there are before these.
-    at_once : int
-        Rows that are held as text.
-    """
-    reader = cells(_tidied(where, lines, header.delimiter), header.delimiter)
-    found: list[str] = []
+    """Yield the rows of lines that may have quotes, after ``before`` others, some at a time."""
+    reader = _parser(_tidied(where, lines, header.delimiter), header.delimiter)
+    width = header.width
+    cells: list[str] = []
     began = before + 1
     try:
         for row in reader:
-            if row and len(row) != header.width:
+            if row and len(row) != width:
                 fail(
                     where,
                     f"line {before + reader.line_num}: it has more or fewer values than the first "
                     "line has names",
                 )
             # An empty line is a missing value if there is but one column, and else no row.
-            found += row or [""] * (header.width == 1)
+            cells += row or [""] * (width == 1)
             began = before + reader.line_num + 1
-            if len(found) >= at_once * header.width:
-                yield partial(_every, found, header.width)
-                found = []
+            if len(cells) >= at_once * width:
+                yield partial(_every, cells, width)
+                cells = []
     except csv.Error:
         fail(where, f"line {began}: a quote is not closed, or has more text after it")
-    if found:
-        yield partial(_every, found, header.width)
+    if cells:
+        yield partial(_every, cells, width)
 
 
 def _every(cells: list[str], width: int, place: int) -> list[str]:
-    """Return the cells of a column, from those of rows of this width."""
     return cells[place::width]
 
 
@@ -339,12 +416,6 @@ def _tidied(where: str, lines: Iterable[str], delimiter: str) -> Iterator[str]:
     """
     loose = re.compile(rf'(?<!")" +(?=[{re.escape(delimiter)}\r\n])')
     for line in lines:
-        _check_nul(where, line)
-        if '" ' in line and delimiter != " ":
-            line = loose.sub('"', line)
-        yield line
-
-
-def _check_nul(where: str, text: str) -> None:
-    if "\0" in text:
-        fail(where, "it has a NUL byte: save the file as text in UTF-8")
+        if "\0" in line:
+            fail(where, "it has a NUL byte: save the file as text in UTF-8")
+        yield loose.sub('"', line) if '" ' in line and delimiter != " " else line

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from codecs import BOM_UTF8
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -15,18 +15,18 @@ from fedsplit.data.files.delimited import DelimitedTable
 from fedsplit.data.files.json_objects import JsonTable
 from fedsplit.data.files.libraries import STATISTICAL, LibraryTable, load_statistical
 from fedsplit.data.files.opening import open_bytes
-from fedsplit.data.files.parquet import ParquetTable
 from fedsplit.data.files.r_files import load_rds
 from fedsplit.data.files.spreadsheet import load_xlsx
+from fedsplit.data.files.sql import ParquetTable
 from fedsplit.data.reading import Reading
-from fedsplit.data.tables import DTYPES, Column, Table, Values, fail
+from fedsplit.data.tables import DTYPES, Source, Values, fail
 from fedsplit.data.types import ColumnProfile, Type
 
 
 class Reader(Protocol):
     """What makes a table of a file."""
 
-    def __call__(self, name: str, where: str, path: Path, reading: Reading) -> Table:
+    def __call__(self, name: str, where: str, path: Path, reading: Reading) -> Source:
         """Return the table; the file is read only when the table is asked for something."""
         ...
 
@@ -49,7 +49,7 @@ for suffix in STATISTICAL:
     READERS[suffix] = partial(LibraryTable, load=load_statistical, library="pyreadstat")
 
 
-def open_table(path: Path, reading: Reading, name: str | None = None) -> Table:
+def open_table(path: Path, reading: Reading, name: str | None = None) -> Source:
     """Return a file as a client, called after it unless the user gave a name."""
     suffix = suffix_of(path)
     if suffix is None:
@@ -58,9 +58,7 @@ def open_table(path: Path, reading: Reading, name: str | None = None) -> Table:
             "this kind of file cannot be read, its name must end in one of " + ", ".join(READERS),
         )
     stem = path.name[: -len(suffix)]
-    where = str(path)
-    if name not in (None, stem):
-        where = f"{name} ({path})"
+    where = str(path) if name in (None, stem) else f"{name} ({path})"
     reader: Reader = EmptyFile if _is_empty(path) else READERS[suffix]
     return reader(name or stem, where, path.absolute(), reading)
 
@@ -72,14 +70,8 @@ def suffix_of(path: Path) -> str | None:
     return max(known, key=len, default=None)
 
 
-class EmptyFile(Table):
+class EmptyFile(Source):
     """A file that says nothing: a table without names of columns, and without rows of any."""
-
-    def _names(self) -> Sequence[str]:
-        return ()
-
-    def _load(self, wanted: Mapping[str, Type | None]) -> Mapping[str, Column]:
-        return {}
 
     def names(self) -> list[str]:
         return []
@@ -91,17 +83,11 @@ class EmptyFile(Table):
         return {name: np.empty(0, dtype=DTYPES[kind]) for name, kind in wanted.items()}
 
 
-def _is_empty(path: Path, most: int = 1000) -> bool:
-    """Return whether there is a file at the path, and nothing but blanks in it.
-
-    Parameters
-    ----------
-    path : Path
-    most : int
-        Bytes on the disk beyond which a file, packed or not, has something in it.
-    """
+def _is_empty(path: Path) -> bool:
+    """Return whether there is a file at the path, and nothing but blanks in it."""
     try:
-        if not path.is_file() or path.stat().st_size > most:
+        # More bytes than these, packed or not, have something in them.
+        if not path.is_file() or path.stat().st_size > 1000:
             return False
         with open_bytes(path) as file:
             return not file.read().removeprefix(BOM_UTF8).strip()

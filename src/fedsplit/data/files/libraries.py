@@ -124,8 +124,7 @@ def load_statistical(pyreadstat: Any, path: Path) -> Loaded:
     frame = frame.copy()
     codes = {}
     for name, labels in about.variable_value_labels.items():
-        texts = labelled(frame[name], labels)
-        if texts is not None:
+        if (texts := labelled(frame[name], labels)) is not None:
             codes[name] = frame[name]
             frame[name] = texts
     return Loaded(frame, codes)
@@ -134,17 +133,9 @@ def load_statistical(pyreadstat: Any, path: Path) -> Loaded:
 def labelled(values: pd.Series, labels: Mapping[Any, str]) -> pd.Series | None:
     """Return a column with labels in the place of its values, as SPSS, Stata and R's haven do.
 
-    Parameters
-    ----------
-    values : (n,) Series
-    labels : mapping
-        Labels of values.
-
-    Returns
-    -------
-    (n,) Series of an ordered categorical dtype, or None
-        In the order of the values. None unless every value present has a label that no other has:
-        a few labels often mark special values of a number, and equal ones would merge values.
+    It is an ordered categorical in the order of the values. None unless every value present has a
+    label that no other has: a few labels often mark special values of a number, and equal ones
+    would merge values.
     """
     words = not is_numeric_dtype(values)
     # Stata's and SAS' kinds of missing values have labels too; the values are missing.
@@ -153,9 +144,10 @@ def labelled(values: pd.Series, labels: Mapping[Any, str]) -> pd.Series | None:
         for code, label in labels.items()
         if isinstance(code, str) == words and pd.notna(code)
     }
-    if not set(values.dropna()) <= set(named) or len(set(named.values())) < len(named):
+    present = set(values.dropna())
+    if not present or not present <= set(named):
         return None
-    if values.isna().all() or not all(named.values()):
+    if not all(named.values()) or len(set(named.values())) < len(named):
         return None
     ordered = [named[code] for code in sorted(named)]
     texts = pd.Categorical(values.map(named), categories=ordered, ordered=True)

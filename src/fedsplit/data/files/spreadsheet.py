@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedsplit.data.files.header import ROW_NAMES
+from fedsplit.data.files.delimited import ROW_NAMES
 from fedsplit.data.files.libraries import Loaded
 from fedsplit.errors import InputError, listed
 from fedsplit.files import check_archive

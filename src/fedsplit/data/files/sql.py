@@ -1,16 +1,22 @@
-"""Parquet files and the results of queries, read by DuckDB, which knows what they are stored as."""
+"""Parquet files and the results of queries, read by DuckDB, which knows what they are stored as.
+
+DuckDB reads the values of a Parquet file but not which columns are categories, nor the order of
+their levels. What pandas notes in the file says the first; an order with a meaning is in Arrow's
+dictionaries, which only pyarrow reads.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import glob
+import json
 import os
 import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +24,12 @@ import duckdb
 import numpy as np
 import pandas as pd
 
-from fedsplit.data.frames import SeriesColumn
+from fedsplit.data.categories import sort_levels
+from fedsplit.data.files.opening import check_file
+from fedsplit.data.frames import SeriesColumn, as_written
 from fedsplit.data.reading import Reading
-from fedsplit.data.tables import Column, Table, check_names, fail
-from fedsplit.data.texts import as_written
-from fedsplit.data.types import Type
-
-CONFIG = {
-    "autoinstall_known_extensions": False,  # nothing is downloaded
-    "autoload_known_extensions": False,
-    "enable_external_file_cache": False,  # a file that has been rewritten is read again
-    "python_enable_replacements": False,  # a query sees files, not the caller's variables
-}
+from fedsplit.data.tables import Column, Table, Values, check_names, fail
+from fedsplit.data.types import MISSING, ColumnProfile, Type, is_number
 
 NUMERIC_TYPES = {
     *("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"),
@@ -74,15 +74,18 @@ class SqlTable(Table):
         return dict(zip(names.tolist(), types.tolist(), strict=True))
 
     def _load(self, wanted: Mapping[str, Type | None]) -> Mapping[str, Column]:
-        types = self._stored()
-        parts = [_expression(name, types[name], kind) for name, kind in wanted.items()]
+        stored = self._stored()
+        parts = [_expression(name, stored[name], kind) for name, kind in wanted.items()]
         with self._source() as source:
             query = f"select {', '.join(parts)} from {self._rows(source)}"
-            found = fetch(self.where, query, self.path)
+            columns = fetch(self.where, query, self.path)
         return {
-            name: SqlColumn(_series(values, types[name], kind, self.reading), types[name], kind)
-            for (name, kind), values in zip(wanted.items(), found, strict=True)
+            name: self._column(name, _series(values, stored[name], kind, self.reading))
+            for (name, kind), values in zip(wanted.items(), columns, strict=True)
         }
+
+    def _column(self, name: str, series: pd.Series) -> Column:
+        return SqlColumn(series)
 
 
 class QueryTable(SqlTable):
@@ -127,29 +130,123 @@ class QueryTable(SqlTable):
         return f"(with result as materialized (from {source}) from result)"
 
 
+class ParquetTable(SqlTable):
+    """A Parquet file: types come from its schema, and only the columns wanted are read."""
+
+    path: Path
+
+    @contextlib.contextmanager
+    def _source(self) -> Iterator[str]:
+        yield "(from read_parquet(?, hive_partitioning=false))"  # folders' names are not columns
+
+    def _names(self) -> Sequence[str]:
+        check_file(self.where, self.path)
+        names = super()._names()
+        stored = set(fetch(self.where, "select name from parquet_schema(?)", self.path)[0])
+        for name in names:
+            if name not in stored:  # DuckDB has renamed a second column of the same name
+                fail(
+                    self.where,
+                    f"two columns have the same name, ignoring case, see {name!r}: rename one",
+                )
+        return names
+
+    def _column(self, name: str, series: pd.Series) -> Column:
+        return CategoryColumn(series, self, name) if name in self._categories else SqlColumn(series)
+
+    @cached_property
+    def _categories(self) -> dict[str, bool]:
+        """The columns that are stored as categories, and whether their order has a meaning."""
+        categories = {}
+        query = "select value from parquet_kv_metadata(?) where key = 'pandas'::blob"
+        for note in fetch(self.where, query, self.path)[0]:
+            try:
+                for column in json.loads(bytes(note))["columns"]:
+                    if column["pandas_type"] == "categorical":
+                        categories[column["field_name"]] = bool(column["metadata"]["ordered"])
+            except (KeyError, TypeError, ValueError, RecursionError):
+                fail(self.where, "what pandas has noted in it about its columns cannot be read")
+        arrow = _pyarrow()
+        if arrow is not None:
+            for field in self._by(arrow.read_schema):
+                if hasattr(field.type, "ordered"):  # a dictionary
+                    categories[field.name] = bool(field.type.ordered)
+        return categories
+
+    def ordered(self, column: str) -> bool:
+        """Return whether the order of a category's levels has a meaning."""
+        return self._categories[column]
+
+    def dictionary(self, column: str) -> list[str]:
+        """Return the texts of a column's dictionary, in its order; none if it has no dictionary."""
+        arrow = _pyarrow()
+        if arrow is None:
+            fail(
+                self.where,
+                f"column {column!r} is an ordered category: install pyarrow to read its order",
+            )
+        table = self._by(arrow.read_table, columns=[column])
+        chunks = table.column(column).unify_dictionaries().chunks
+        if not chunks or not hasattr(chunks[0], "dictionary"):
+            return []
+        texts = [str(text).strip() for text in chunks[0].dictionary.to_pylist() if text is not None]
+        return [text for text in dict.fromkeys(texts) if text not in MISSING]
+
+    def _by(self, read: Any, **options: Any) -> Any:
+        """Read with pyarrow, which may refuse what DuckDB takes."""
+        try:
+            return read(self.path, **options)
+        except (OSError, ValueError, RuntimeError) as error:  # Arrow's own are among these
+            fail(self.where, f"is damaged: {error}")
+
+
 class SqlColumn(SeriesColumn):
-    """A column of DuckDB; a number is fetched as text only if that is wanted, and then exactly.
-
-    Parameters
-    ----------
-    series : (n,) Series
-    stored : str
-        DuckDB's type.
-    kind : Type or None
-        What it was fetched to be taken as.
-    """
-
-    def __init__(self, series: pd.Series, stored: str, kind: Type | None) -> None:
-        super().__init__(series)
-        self._fetched = kind == "text" if type_of(stored) == "number" else None
+    """A column of DuckDB; a number is fetched as text only if that is wanted, and then exactly."""
 
     def offers(self, kind: Type) -> bool:
-        return self._fetched is None or self._fetched == (kind == "text")
+        return kind != "text" or self._series.dtype.kind != "f"
+
+
+class CategoryColumn(SqlColumn):
+    """A column of a Parquet file that is stored as a category.
+
+    The order of its levels is read only if it has a meaning, so that the first level does not
+    depend on whether pyarrow is installed. Else levels are sorted, as numbers if they are numbers.
+    """
+
+    def __init__(self, series: pd.Series, table: ParquetTable, own_name: str) -> None:
+        super().__init__(series)
+        self._table = table
+        self._own_name = own_name
+
+    def profile(self, reading: Reading) -> ColumnProfile | None:
+        profile = super().profile(reading)
+        return None if profile is None else profile._replace(category=True)
+
+    def values(self, where: str, name: str, kind: Type, reading: Reading) -> Values:
+        values = super().values(where, name, kind, reading)
+        if kind != "text":
+            return values
+        present = list(dict.fromkeys(value for value in values if value is not None))
+        order = sort_levels(present, "number" if all(map(is_number, present)) else "text")
+        ordered = self._table.ordered(self._own_name)
+        if ordered:
+            order = self._table.dictionary(self._own_name) or order
+        return pd.Categorical(values, categories=pd.Index(order, dtype=object), ordered=ordered)
+
+
+def _pyarrow() -> Any:
+    """Return pyarrow's reader of Parquet files, None if it is not installed."""
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        return None
+    return parquet
 
 
 def _expression(name: str, stored: str, kind: Type | None) -> str:
     """Return SQL for a column in the form in which it is fetched."""
-    x = quoted(name)
+    x = '"' + name.replace('"', '""') + '"'
     match type_of(stored), kind:
         case None, _:
             return "null"
@@ -179,28 +276,16 @@ def _series(
         case "boolean", _:
             return pd.Series(pd.arrays.BooleanArray(data.astype(bool), missing))
         case "number", "text":
-            return pd.Series(_exact(data, missing, reading), dtype=object)
+            # In the form of levels, exactly.
+            codes, distinct = pd.factorize(np.where(missing, np.array(None), data))
+            numbers = map(Decimal, distinct)
+            forms = [None if each.is_nan() else as_written(each, reading) for each in numbers]
+            return pd.Series(np.array([*forms, None], dtype=object)[codes], dtype=object)
         case "text", _:
             data[missing] = None
             return pd.Series(data, dtype=object)
-        case "date", _:
-            data[missing] = np.datetime64("NaT")
-            return pd.Series(data)
-    data[missing] = np.nan
+    data[missing] = np.datetime64("NaT") if type_of(stored) == "date" else np.nan
     return pd.Series(data)
-
-
-def _exact(texts: Any, missing: Any, reading: Reading) -> Any:
-    """Return numbers as text in the form of levels, exactly, (n,), None where missing."""
-    codes, distinct = pd.factorize(np.where(missing, None, texts))
-    numbers = map(Decimal, distinct)
-    forms = [None if number.is_nan() else as_written(number, reading) for number in numbers]
-    return np.array([*forms, None], dtype=object)[codes]
-
-
-def quoted(name: str) -> str:
-    """Return the name of a column as SQL."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def fetch(where: str, query: str, path: Path | None = None) -> list[Any]:
@@ -219,19 +304,16 @@ def fetch(where: str, query: str, path: Path | None = None) -> list[Any]:
     list of (n,) arrays
         The columns of the result, masked where a value is missing.
     """
-    parameters = []
-    if path is not None:
-        parameters.append(glob.escape(str(path.absolute())))
+    parameters = [] if path is None else [glob.escape(str(path.absolute()))]
     try:
         with _connection(os.getpid()).cursor() as cursor:
             cursor.execute(query, parameters)
             return list(cursor.fetchnumpy().values())
     except duckdb.InterruptException:
         raise KeyboardInterrupt from None
-    except (duckdb.FatalException, duckdb.InternalException) as error:
-        _connection.cache_clear()  # the database refuses every further query
-        fail(where, _reason(str(error)))
     except (duckdb.Error, OSError, RuntimeError, ValueError) as error:
+        if isinstance(error, duckdb.FatalException | duckdb.InternalException):
+            _connection.cache_clear()  # the database refuses every further query
         fail(where, _reason(str(error)))
 
 
@@ -241,7 +323,13 @@ def _connection(process: int) -> Any:
 
     The process is part of the key because a forked child cannot use its parent's database.
     """
-    connection = duckdb.connect(":memory:", config=CONFIG)
+    config = {
+        "autoinstall_known_extensions": False,  # nothing is downloaded
+        "autoload_known_extensions": False,
+        "enable_external_file_cache": False,  # a file that has been rewritten is read again
+        "python_enable_replacements": False,  # a query sees files, not the caller's variables
+    }
+    connection = duckdb.connect(":memory:", config=config)
     connection.execute("set enable_progress_bar = false; set global TimeZone = 'UTC'")
     return connection
 
@@ -257,9 +345,7 @@ def type_of(stored: str) -> Type | None:
         return "boolean"
     if bare in ("VARCHAR", "ENUM", "UUID", '"NULL"'):  # the last has no values
         return "text"
-    if bare == "DATE" or bare.startswith("TIMESTAMP"):
-        return "date"
-    return None
+    return "date" if bare == "DATE" or bare.startswith("TIMESTAMP") else None
 
 
 def _reason(text: str) -> str:

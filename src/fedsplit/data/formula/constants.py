@@ -1,7 +1,4 @@
-"""Constants that are written in a formula, as arguments of functions.
-
-A syntax tree becomes a constant, and the constants of a call are read as what a function takes.
-"""
+"""Constants that are written in a formula, and how the arguments of functions are read of them."""
 
 from __future__ import annotations
 
@@ -31,9 +28,6 @@ WORDS: dict[str, Constant] = {
 }
 """Words of R and Python; a column of such a name needs backticks."""
 
-MOST_VALUES = 1_000
-"""Of a sequence."""
-
 
 def constant(node: Node) -> Constant:
     """Return the value of a constant; raise ValueError if the tree is not one."""
@@ -57,24 +51,20 @@ def constant(node: Node) -> Constant:
 
 def bound(node: Call, parameters: Sequence[str]) -> dict[str, Node]:
     """Return the arguments of a call by the names of its parameters."""
+    known = "no arguments" if not parameters else "the arguments " + ", ".join(parameters)
     if len(node.args) > len(parameters):
-        raise ValueError(f"{node.function}() takes {_known(parameters)}")
-    found = dict(zip(parameters, node.args, strict=False))
+        raise ValueError(f"{node.function}() takes {known}")
+    arguments = dict(zip(parameters, node.args, strict=False))
     for name, value in node.named:
-        if name not in parameters or name in found:
-            raise ValueError(f"{node.function}() takes {_known(parameters)}, {name} cannot be used")
-        found[name] = value
-    return found
+        if name not in parameters or name in arguments:
+            raise ValueError(f"{node.function}() takes {known}, {name} cannot be used")
+        arguments[name] = value
+    return arguments
 
 
 def options(arguments: dict[str, Node]) -> Options:
     """Return arguments that are constants; raise ValueError if one is not."""
     return {name: constant(node) for name, node in arguments.items()}
-
-
-def is_given(given: Options, name: str) -> bool:
-    """Return whether an argument is written, and is not NULL."""
-    return given.get(name) is not None
 
 
 def flag(given: Options, name: str, default: bool) -> bool:
@@ -101,22 +91,26 @@ def number_or_flag(given: Options, name: str) -> float | bool:
     raise ValueError(f"{name} must be a number, TRUE or FALSE")
 
 
-def numbers(given: Options, name: str, infinite: bool = False) -> tuple[float, ...]:
-    """Read one or more numbers in increasing order, which may be infinite if that is said."""
+def numbers(given: Options, name: str, infinite: bool = False) -> tuple[float, ...] | None:
+    """Read one or more numbers in increasing order, if there are any; some may be infinite."""
     values = _values(given, name)
-    found = [float(value) for value in values if _is_number(value)]
-    if len(found) < len(values) or not (infinite or all(map(math.isfinite, found))):
+    if values is None:
+        return None
+    read = [float(value) for value in values if _is_number(value)]
+    if not values or len(read) < len(values) or not (infinite or all(map(math.isfinite, read))):
         raise ValueError(f"{name} must be numbers, as in {name}=c(1, 2)")
-    return tuple(sorted(found))
+    return tuple(sorted(read))
 
 
-def words(given: Options, name: str) -> tuple[str, ...]:
-    """Read one or more texts, each another one."""
+def words(given: Options, name: str) -> tuple[str, ...] | None:
+    """Read one or more texts, all different, if there are any."""
     values = _values(given, name)
-    found = [value for value in values if isinstance(value, str)]
-    if len(set(found)) < len(values):
+    if values is None:
+        return None
+    read = [value for value in values if isinstance(value, str)]
+    if not values or len(set(read)) < len(values):
         raise ValueError(f"{name} must be different words, as in {name}=c('low', 'high')")
-    return tuple(found)
+    return tuple(read)
 
 
 def level_at(levels: Sequence[str], wanted: Constant) -> int:
@@ -140,11 +134,9 @@ def level_at(levels: Sequence[str], wanted: Constant) -> int:
     raise ValueError(f"{forms[0]} is none of the levels {listed(levels)}")
 
 
-def _values(given: Options, name: str) -> tuple[Scalar | None, ...]:
+def _values(given: Options, name: str) -> tuple[Scalar, ...] | None:
     value = given.get(name)
-    if isinstance(value, tuple):
-        return value or (None,)
-    return (value,)
+    return value if value is None or isinstance(value, tuple) else (value,)
 
 
 def _is_number(value: object) -> TypeGuard[float]:
@@ -159,22 +151,18 @@ def _scalar(node: Node) -> Scalar:
     return value
 
 
-def _sequence(node: Call) -> tuple[float, ...]:
-    """R's ``seq(from, to, by)`` or ``seq(from, to, length.out=n)``."""
+def _sequence(node: Call, most: int = 1_000) -> tuple[float, ...]:
+    """Return R's ``seq(from, to, by)`` or ``seq(from, to, length.out=n)``, of at most 1000."""
     given = options(bound(node, ("from", "to", "by", "length.out")))
     match given:
         case {"from": float(first), "to": float(last), "by": float(step)} if len(given) == 3:
             # As in R, the last value may be missed by a rounding error.
             count = np.floor((last - first) / step + 1e-10) + 1 if step else np.inf
-            if not 1 <= count <= MOST_VALUES:
-                raise ValueError(f"seq() has 1 to {MOST_VALUES} values")
+            if not 1 <= count <= most:
+                raise ValueError(f"seq() has 1 to {most} values")
             return tuple(first + step * i for i in range(int(count)))
         case {"from": float(first), "to": float(last), "length.out": float(count)} if (
-            len(given) == 3 and 2 <= count <= MOST_VALUES
+            len(given) == 3 and 2 <= count <= most
         ):
             return tuple(float(value) for value in np.linspace(first, last, int(count)))
     raise ValueError("write seq(from, to, by) or seq(from, to, length.out=n)")
-
-
-def _known(parameters: Sequence[str]) -> str:
-    return "no arguments" if not parameters else "the arguments " + ", ".join(parameters)

@@ -30,7 +30,7 @@ ROWS_AT_ONCE = 8_192
 
 
 @dataclass(frozen=True)
-class Block:
+class FactorColumns:
     """The columns of one factor in one term.
 
     Attributes
@@ -69,7 +69,7 @@ class DesignColumns:
         The factors of all terms.
     categories : list of Category or None
         How each factor is coded by levels, None if it has numbers.
-    terms : list of list of Block
+    terms : list of list of FactorColumns
         The factors of each term, the first of which changes fastest over its columns.
     intercept : bool
         Whether a column of ones comes first.
@@ -80,7 +80,7 @@ class DesignColumns:
     names: list[str]
     factors: Sequence[TermFactor]
     categories: Sequence[Category | None]
-    terms: Sequence[Sequence[Block]]
+    terms: Sequence[Sequence[FactorColumns]]
     intercept: bool
     offsets: Sequence[TermFactor]
 
@@ -128,7 +128,7 @@ def compile_design(sides: Sides, schema: Schema) -> DesignColumns:
     coded = {place for place, category in enumerate(categories) if category is not None}
     _check_width(sides, categories, schema)
     full = fully_coded(sides.terms, coded, sides.intercept)
-    terms: list[list[Block]] = []
+    terms: list[list[FactorColumns]] = []
     names = ["Intercept"] * sides.intercept
     for term in sides.terms:
         blocks = [
@@ -172,16 +172,16 @@ def fully_coded(
 
 def _block(
     place: int, factor: TermFactor, category: Category | None, schema: Schema, full: bool
-) -> Block:
+) -> FactorColumns:
     if category is None:
-        return Block(place, factor.endings(schema))
+        return FactorColumns(place, factor.endings(schema))
     try:
-        return Block(place, *category.coded(schema, full))
+        return FactorColumns(place, *category.coded(schema, full))
     except ValueError as error:
         raise ValueError(f"{factor.text}: {error}") from None
 
 
-def _names(term: Term, blocks: Sequence[Block], factors: Sequence[TermFactor]) -> list[str]:
+def _names(term: Term, blocks: Sequence[FactorColumns], factors: Sequence[TermFactor]) -> list[str]:
     """The names of a term's columns, with its factors in the order of the formula."""
     found = []
     for cell in itertools.product(*[block.endings for block in reversed(blocks)]):

@@ -1,25 +1,143 @@
 """Expressions of columns, which compute what a short list of operations allows.
 
 A syntax tree is turned into functions of our own by tables of what is known. Nothing else can run,
-whoever wrote the formula.
+whoever wrote the formula. The functions of single rows have the values that R gives them.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from functools import reduce
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from fedsplit.arrays import Array
 from fedsplit.data.formula.constants import WORDS, bound, constant, options
-from fedsplit.data.formula.functions import DEPENDENT, FUNCTIONS, both, either, negated
 from fedsplit.data.formula.model_frame import ModelFrame
 from fedsplit.data.formula.pooled_functions import POOLED, PooledCall
 from fedsplit.data.formula.syntax import Call, Name, Node, Number, Operation, Text, written
 
 Evaluator: TypeAlias = Callable[[ModelFrame], Any]
 """Computes an expression for some rows: an (n,) array, or a scalar if it has no column."""
+
+
+class Function(NamedTuple):
+    """A function of numbers.
+
+    Attributes
+    ----------
+    apply : callable
+        Takes arrays (n,) and scalars.
+    parameters : tuple of str
+        The names of its arguments.
+    required : int
+        How many of them must be given.
+    many : bool
+        Whether more arguments, without a name, may follow.
+    """
+
+    apply: Callable[..., Any]
+    parameters: tuple[str, ...] = ("x",)
+    required: int = 1
+    many: bool = False
+
+
+def truth(x: Any) -> Any:
+    """Return 1 for a number other than zero, 0 for zero, and NaN for NaN."""
+    return np.where(np.isnan(x), np.nan, np.not_equal(x, 0.0))
+
+
+def both(a: Any, b: Any) -> Any:
+    """R's ``a & b``: false if one is, whatever the other is."""
+    return np.where(np.equal(a, 0.0) | np.equal(b, 0.0), 0.0, truth(a) * truth(b))
+
+
+def either(a: Any, b: Any) -> Any:
+    """R's ``a | b``: true if one is, whatever the other is."""
+    return np.where((truth(a) == 1.0) | (truth(b) == 1.0), 1.0, truth(a) + truth(b))
+
+
+def negated(a: Any) -> Any:
+    """R's ``!a``."""
+    return 1.0 - truth(a)
+
+
+def logarithm(x: Any, base: Any = None) -> Any:
+    """R's ``log(x, base)``, exact for powers of 2 and 10."""
+    if base is None:
+        return np.log(x)
+    if np.ndim(base) == 0 and base in (2.0, 10.0):
+        return {2.0: np.log2, 10.0: np.log10}[float(base)](x)
+    return np.log(x) / np.log(base)
+
+
+def chosen(test: Any, yes: Any, no: Any) -> Any:
+    """R's ``ifelse``; NaN where the condition is."""
+    return np.where(np.isnan(test), np.nan, np.where(np.not_equal(test, 0.0), yes, no))
+
+
+def rounded(x: Any, digits: Any = 0.0) -> Any:
+    """R's ``round``: to the nearest number of so many digits, to an even last digit if two are.
+
+    Numbers are compared as they are stored: 0.15 is a little less than 15/100, and becomes 0.1.
+    """
+    if np.ndim(digits) != 0 or not float(digits).is_integer() or abs(digits) > 300:
+        raise ValueError("round() takes a whole number of digits")
+    if digits == 0:
+        return np.rint(x)
+    power = 10.0 ** abs(float(digits))
+    # Powers of ten below one are not exact.
+    if digits > 0:
+        scaled = np.multiply(x, power)
+        below, above = np.floor(scaled) / power, np.ceil(scaled) / power
+    else:
+        scaled = np.divide(x, power)
+        below, above = np.floor(scaled) * power, np.ceil(scaled) * power
+    to_below, to_above = np.subtract(x, below), np.subtract(above, x)
+    even = np.fmod(np.floor(scaled), 2.0) == 0.0
+    nearest = np.where((to_below < to_above) | (even & (to_below == to_above)), below, above)
+    # A number that has no more digits than this stays as it is.
+    with np.errstate(divide="ignore"):
+        fine = digits + np.floor(np.log10(np.abs(x))) > 14
+    return np.where(fine, x, nearest)
+
+
+def _folded(function: Callable[[Any, Any], Any]) -> Callable[..., Array]:
+    return lambda *values: reduce(function, values)
+
+
+FUNCTIONS: dict[str, Function] = {
+    **{
+        name: Function(getattr(np, name))
+        for name in (
+            *("log2", "log10", "log1p", "exp", "expm1", "sqrt", "abs", "sign"),
+            *("sin", "cos", "tan", "sinh", "cosh", "tanh", "floor", "ceil", "trunc"),
+        )
+    },
+    "log": Function(logarithm, ("x", "base")),
+    "asin": Function(np.arcsin),
+    "acos": Function(np.arccos),
+    "atan": Function(np.arctan),
+    "ceiling": Function(np.ceil),
+    "round": Function(rounded, ("x", "digits")),
+    "pmin": Function(_folded(np.minimum), many=True),
+    "pmax": Function(_folded(np.maximum), many=True),
+    "ifelse": Function(chosen, ("test", "yes", "no"), required=3),
+    "as.numeric": Function(np.positive),
+}
+"""By their names, which ``np.`` may precede."""
+
+DEPENDENT = {
+    **dict.fromkeys(("mean", "sum", "median", "sd", "var"), "center(x) or scale(x)"),
+    **dict.fromkeys(("min", "max", "quantile", "range", "rank", "ntile"), "cut(x, breaks)"),
+    "standardize": "scale(x)",
+    **dict.fromkeys(("cr", "cs", "cc", "s", "te", "rcs"), "ns(x, knots=c(...))"),
+    "hashed": "C(x)",
+    **dict.fromkeys(("lag", "cumsum", "diff", "rev", "sort"), "a column of the file"),
+}
+"""Functions of other rows, which every client would compute from its own, and what to use."""
 
 UNARY: dict[str, Callable[[Any], Any]] = {
     "-": operator.neg,
@@ -46,16 +164,15 @@ COMPARISON: dict[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-EQUALITY = ("==", "!=")
 
 
-class Expression:
-    """Compiles syntax trees, and keeps what they need.
+class Compiler:
+    """Compiles syntax trees, and collects what they need.
 
     Attributes
     ----------
     columns : list of str
-        Those in the trees compiled so far, from left to right.
+        Those in the trees compiled until now, from left to right.
     calls : list of PooledCall
         The calls in them of functions of all clients' rows.
     """
@@ -83,7 +200,7 @@ class Expression:
             case Operation(symbol, [operand]) if symbol in UNARY:
                 return _applied(UNARY[symbol], self.number(operand))
             case Operation(symbol, [left, right]) if symbol in ARITHMETIC:
-                return _applied_to_both(ARITHMETIC[symbol], self.number(left), self.number(right))
+                return _applied(ARITHMETIC[symbol], self.number(left), self.number(right))
             case Operation(symbol, [left, right]) if symbol in COMPARISON:
                 return self._comparison(symbol, left, right)
             case Operation("%in%", [left, right]):
@@ -110,51 +227,63 @@ class Expression:
 
     def call(self, node: Call) -> PooledCall:
         """Compile a call of a function of all clients' rows."""
-        signature = POOLED[node.function]
-        arguments = bound(node, ("x", *signature.parameters))
+        function = POOLED[node.function]
+        arguments = bound(node, ("x", *function.parameters))
         if "x" not in arguments:
             raise ValueError(f"{node.function}() needs a column")
-        inner = Expression()
+        inner = Compiler()
         x = inner.number(arguments.pop("x"))
         if inner.calls:
             raise ValueError(f"{inner.calls[0].text} cannot stand inside {node.function}()")
-        function = signature.read(options(arguments))
-        columns = tuple(dict.fromkeys(inner.columns))
 
         def values(rows: ModelFrame) -> Any:
             return np.array(np.broadcast_to(x(rows), len(rows.frame)), dtype=np.float64)
 
         self.columns += inner.columns
-        found = PooledCall(written(node), function, values, columns)
-        self.calls.append(found)
-        return found
+        columns = tuple(dict.fromkeys(inner.columns))
+        made = function.read(options(arguments))
+        self.calls.append(PooledCall(written(node), made, values, columns))
+        return self.calls[-1]
 
     def _comparison(self, symbol: str, left: Node, right: Node) -> Evaluator:
-        how = COMPARISON[symbol]
+        """Compile a comparison of numbers, or of a column and a text, which may be a date."""
         match left, right:
             case (Text(), Number() | Text()) | (Number(), Text()):
                 raise ValueError("a condition needs a column")
-            case _, Text(text) if is_column(left):
-                values = self._values(left, symbol)
-                return _compared(how, values, _literal(self.columns[-1], text))
-            case Text(text), _ if is_column(right):
-                values = self._values(right, symbol)
-                return _compared(how, _literal(self.columns[-1], text), values)
-        return _compared(how, self._values(left, symbol), self._values(right, symbol))
+        column = next((each for each in (left, right) if is_column(each)), None)
 
-    def _values(self, node: Node, symbol: str) -> Evaluator:
-        """Compile a side of a comparison; texts of a column can only be equal or not."""
-        if symbol not in EQUALITY or not is_column(node):
+        def side(node: Node) -> Evaluator:
+            if isinstance(node, Text) and column is not None:
+                name, text = self.column(column), node.value
+                return lambda rows: rows.literal(name, text)
+            return self._values(node) if symbol in ("==", "!=") else self.number(node)
+
+        first, second, how = side(left), side(right), COMPARISON[symbol]
+
+        def compared(rows: ModelFrame) -> Any:
+            """Return 1 where the comparison holds, 0 where not, and NaN where a side is NaN."""
+            a, b = np.asarray(first(rows)), np.asarray(second(rows))
+            is_text = a.dtype.kind in "OU"
+            # numpy would find text and numbers unequal, row by row and without an error.
+            _check_alike(is_text == (b.dtype.kind in "OU"))
+            holds = np.asarray(how(a, b), dtype=np.float64)
+            return holds if is_text else np.where(np.isnan(a) | np.isnan(b), np.nan, holds)
+
+        return compared
+
+    def _values(self, node: Node) -> Evaluator:
+        """Compile a side of a comparison for equality, which may be a column of text."""
+        if not is_column(node):
             return self.number(node)
         name = self.column(node)
         return lambda rows: rows.values(name)
 
     def _matched(self, left: Node, right: Node) -> Evaluator:
         """Compile ``column %in% c("a", "b")``."""
-        found = constant(right)
-        wanted = found if isinstance(found, tuple) else (found,)
+        listed = constant(right)
+        wanted = listed if isinstance(listed, tuple) else (listed,)
         texts = {value for value in wanted if isinstance(value, str)}
-        values = self._values(left, "==")
+        values = self._values(left)
         name = self.columns[-1] if is_column(left) else ""
 
         def matched(rows: ModelFrame) -> Any:
@@ -174,7 +303,10 @@ class Expression:
             case Call("" | "I", [inner], []):
                 return self.number(inner)
             case Call(function) if function in POOLED:
-                return _single(self.call(node))
+                call = self.call(node)
+                if call.function.is_category:
+                    raise ValueError(f"{call.text} is a category: make it a factor of its own")
+                return call.single
             case Call() if name in FUNCTIONS:
                 return self._function(node, name)
             case Call("I"):
@@ -199,74 +331,28 @@ class Expression:
         if function.many:
             if not node.args or node.named:
                 raise ValueError(f"{name}() takes columns and numbers")
-            return _applied_to_all(function.apply, [self.number(arg) for arg in node.args])
+            return _applied(function.apply, *map(self.number, node.args))
         given = bound(node, function.parameters)
         needed = function.parameters[: function.required]
         if not set(needed) <= set(given):
             raise ValueError(f"{name}() needs {', '.join(needed)}")
-        compiled = {each: self.number(arg) for each, arg in given.items()}
-        if list(compiled) == ["x"]:
-            return _applied(function.apply, compiled["x"])
-        apply = function.apply
-        return lambda rows: apply(**{each: part(rows) for each, part in compiled.items()})
+        # In the order of the parameters, of which the last may be absent.
+        order = [each for each in function.parameters if each in given]
+        return _applied(function.apply, *(self.number(given[each]) for each in order))
 
 
 def is_column(node: Node) -> bool:
-    """Whether a tree is a column and nothing else."""
+    """Return whether a tree is a column and nothing else."""
     match node:
-        case Name():
-            return node.word not in WORDS
+        case Name(name, quoted):
+            return quoted or name not in WORDS
         case Call("Q"):
             return True
     return False
 
 
-def _single(call: PooledCall) -> Evaluator:
-    """Return what computes a function of all clients' rows that has one column."""
-    if call.function.is_category:
-        raise ValueError(f"{call.text} is a category: make it a factor of its own")
-
-    def values(rows: ModelFrame) -> Any:
-        found = call.values(rows)
-        if found.shape[1] != 1:
-            raise ValueError(f"{call.text} has several columns: make it a term of its own")
-        return found[:, 0]
-
-    return values
-
-
-def _literal(column: str, text: str) -> Evaluator:
-    return lambda rows: rows.literal(column, text)
-
-
-def _applied(function: Callable[[Any], Any], operand: Evaluator) -> Evaluator:
-    return lambda rows: function(operand(rows))
-
-
-def _applied_to_both(
-    function: Callable[[Any, Any], Any], left: Evaluator, right: Evaluator
-) -> Evaluator:
-    return lambda rows: function(left(rows), right(rows))
-
-
-def _applied_to_all(function: Callable[..., Any], operands: list[Evaluator]) -> Evaluator:
+def _applied(function: Callable[..., Any], *operands: Evaluator) -> Evaluator:
     return lambda rows: function(*[operand(rows) for operand in operands])
-
-
-def _compared(how: Callable[[Any, Any], Any], left: Evaluator, right: Evaluator) -> Evaluator:
-    """Return 1 where the comparison holds, 0 where not, and NaN where a side is NaN."""
-
-    def compared(rows: ModelFrame) -> Any:
-        first, second = np.asarray(left(rows)), np.asarray(right(rows))
-        texts = [side.dtype.kind in "OU" for side in (first, second)]
-        # numpy would find text and numbers unequal, row by row and without an error.
-        _check_alike(texts[0] == texts[1])
-        holds = np.asarray(how(first, second), dtype=np.float64)
-        if texts[0]:
-            return holds
-        return np.where(np.isnan(first) | np.isnan(second), np.nan, holds)
-
-    return compared
 
 
 def _check_alike(alike: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -11,18 +11,14 @@ import numpy as np
 import pandas as pd
 
 from fedsplit.arrays import Array
-from fedsplit.data.categories import Level
 from fedsplit.data.formula.constants import WORDS
 from fedsplit.data.formula.design_columns import DesignColumns, compile_design
-from fedsplit.data.formula.factors import TermFactor
+from fedsplit.data.formula.factors import Category, TermFactor
 from fedsplit.data.formula.model_frame import ModelFrame, Schema
-from fedsplit.data.formula.parsing import parse, substituted
 from fedsplit.data.formula.pooled_functions import PooledCall
+from fedsplit.data.formula.syntax import parse, substituted
 from fedsplit.data.formula.terms import Sides, read_terms
 from fedsplit.errors import InputError
-
-LONGEST = 400
-"""Characters of a formula, and of a reason, in a message."""
 
 
 @dataclass(frozen=True)
@@ -38,15 +34,11 @@ class Formula:
     text: str
 
     def __post_init__(self) -> None:
-        if self._sides.target is not None and self._sides.target.column is None:
-            category = self._sides.target.category
+        match self._sides.left:
             # A target has one number per row, and a category has one column per level.
-            if category is not None:
-                raise self._error(
-                    f"the target cannot be {self.target}: use {{{category.column} == 'a'}}"
-                )
-        used = {name for factor in self._right for name in factor.columns}
-        if self.target_column in used:
+            case [TermFactor(column=None, category=Category(), columns=[column, *_])]:
+                raise self._error(f"the target cannot be {self.target}: use {{{column} == 'a'}}")
+        if self.target_column in {name for factor in self._right for name in factor.columns}:
             raise self._error(f"{self.target_column} is on both sides")
         if self.intercept and any(factor.column == "Intercept" for factor in self._sides.factors):
             raise self._error("column Intercept: rename it, this is the constant's name")
@@ -54,45 +46,41 @@ class Formula:
     @property
     def target(self) -> str:
         """The expression on the left."""
-        if self.grouped is not None:
-            return f"cbind({', '.join(self.grouped)})"
-        return self._left[0].text
+        parts = [factor.text for factor in self._sides.left]
+        return parts[0] if self.grouped is None else f"cbind({', '.join(parts)})"
 
     @property
     def target_column(self) -> str | None:
         """The column on the left, None if the target is an expression of columns."""
-        if self._sides.target is None:
-            return None
-        return self._sides.target.column
+        return self._sides.left[0].column if self.grouped is None else None
 
     @property
     def target_columns(self) -> list[str]:
         """The columns in the target."""
-        return list(dict.fromkeys(name for factor in self._left for name in factor.columns))
+        return _columns(self._sides.left)
 
     @property
     def grouped(self) -> tuple[str, str] | None:
         """The successes and the failures of a target ``cbind(successes, failures)``."""
-        if self._sides.counts is None:
-            return None
-        successes, failures = self._sides.counts
-        return successes.text, failures.text
+        match self._sides.left:
+            case [successes, failures]:
+                return successes.text, failures.text
+        return None
 
     @cached_property
     def columns(self) -> list[str]:
         """Every column that is needed, the target's first, in the order of the formula."""
-        factors = [*self._left, *self._right]
-        return list(dict.fromkeys(name for factor in factors for name in factor.columns))
+        return _columns([*self._sides.left, *self._right])
 
     @cached_property
     def categories(self) -> set[str]:
         """The columns inside ``C()`` and the like, which are categories whatever they hold."""
         return {
-            factor.category.column
+            factor.category.of
             for factor in self._sides.factors
             if factor.column is None
             and factor.category is not None
-            and factor.category.column is not None
+            and isinstance(factor.category.of, str)
         }
 
     @property
@@ -103,7 +91,7 @@ class Formula:
     @cached_property
     def pooled(self) -> list[PooledCall]:
         """The calls of functions of all clients' rows, each once."""
-        calls = [call for factor in (*self._left, *self._right) for call in factor.calls]
+        calls = [call for factor in (*self._sides.left, *self._right) for call in factor.calls]
         return list({call.text: call for call in calls}.values())
 
     @property
@@ -155,38 +143,17 @@ class Formula:
         except Exception as error:  # numpy raises exceptions of many kinds
             raise self._error(_reason(error)) from None
 
-    def design(
-        self, frame: pd.DataFrame, levels: Mapping[str, Sequence[Level]]
-    ) -> tuple[list[str], Array]:
-        """Code the terms as a matrix.
-
-        Parameters
-        ----------
-        frame : (n, c) DataFrame
-            The columns of the formula.
-        levels : mapping of str to sequence
-            The levels of each category.
-
-        Returns
-        -------
-        names : list of str
-            Of the p columns.
-        A : (n, p) array
-        """
-        columns = self.compile(Schema(levels))
-        return columns.names, self.evaluate(columns, frame)[0]
-
     def response(self, frame: pd.DataFrame, schema: Schema | None = None) -> Array:
         """Return the target's values, (n,), which must be numbers."""
         if self.grouped is not None:
             raise self._error("a target of successes and failures has two columns")
-        return self._numbers(self._left[0], frame, schema)
+        return self._numbers(self._sides.left[0], frame, schema)
 
     def counts(self, frame: pd.DataFrame, schema: Schema | None = None) -> tuple[Array, Array]:
         """Return the successes and the failures, (n,), of a grouped target."""
         if self.grouped is None:
             raise self._error("the target is not cbind(successes, failures)")
-        successes, failures = (self._numbers(part, frame, schema) for part in self._left)
+        successes, failures = (self._numbers(part, frame, schema) for part in self._sides.left)
         return successes, failures
 
     def _numbers(self, factor: TermFactor, frame: pd.DataFrame, schema: Schema | None) -> Array:
@@ -205,21 +172,19 @@ class Formula:
             raise self._error(_reason(error)) from None
 
     @property
-    def _left(self) -> Sequence[TermFactor]:
-        if self._sides.counts is not None:
-            return self._sides.counts
-        return [factor for factor in [self._sides.target] if factor is not None]
-
-    @property
     def _right(self) -> Sequence[TermFactor]:
         return [*self._sides.factors, *self._sides.offsets]
 
     def _error(self, reason: str) -> InputError:
-        parts = [repr(self.text), reason]
-        for i, part in enumerate(parts):
-            if len(part) > LONGEST:
-                parts[i] = part[:LONGEST] + "..."
-        return InputError("formula " + ": ".join(parts))
+        longest = 400
+        parts = (repr(self.text), reason)
+        shown = (part if len(part) <= longest else part[:longest] + "..." for part in parts)
+        return InputError("formula " + ": ".join(shown))
+
+
+def _columns(factors: Sequence[TermFactor]) -> list[str]:
+    """Return the columns in some factors, each once."""
+    return list(dict.fromkeys(name for factor in factors for name in factor.columns))
 
 
 @lru_cache(maxsize=64)

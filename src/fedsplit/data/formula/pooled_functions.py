@@ -12,25 +12,17 @@ from numpy.typing import NDArray
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.data.categories import Level
-from fedsplit.data.formula.constants import (
-    Options,
-    flag,
-    is_given,
-    number_or_flag,
-    numbers,
-    whole,
-    words,
-)
+from fedsplit.data.formula.constants import Options, flag, number_or_flag, numbers, whole, words
 from fedsplit.data.formula.model_frame import ModelFrame, Schema
 from fedsplit.data.pooled.column_statistics import MOST_DEGREE
 from fedsplit.data.pooled.cutting import MOST_INTERVALS, Cut
 from fedsplit.data.pooled.function import PooledFunction
 from fedsplit.data.pooled.polynomials import Poly
 from fedsplit.data.pooled.scaling import Scale
-from fedsplit.data.pooled.splines import CUBIC, MOST_KNOTS, Spline
+from fedsplit.data.pooled.splines import MOST_KNOTS, Spline
 
 
-class Signature(NamedTuple):
+class PooledSignature(NamedTuple):
     """How a function is called.
 
     Attributes
@@ -61,55 +53,49 @@ def read_scale(given: Options) -> Scale:
 
 def read_spline(given: Options, natural: bool) -> Spline:
     """Read ``bs(x, df, knots, degree, intercept, Boundary.knots)``, or ``ns`` without a degree."""
-    degree = whole(given, "degree", CUBIC, 1, 10)
+    degree = whole(given, "degree", 3, 1, 10)
     intercept = flag(given, "intercept", False)
-    boundary = knots = None
-    inner = 0
-    if is_given(given, "knots"):
-        knots = numbers(given, "knots")
-        inner = len(knots)
-    elif is_given(given, "df"):
+    knots, boundary = numbers(given, "knots"), numbers(given, "Boundary.knots")
+    inner = len(knots or ())
+    if knots is None and given.get("df") is not None:
         narrowest = (1 if natural else degree) + intercept
         inner = whole(given, "df", 0, 1, MOST_KNOTS) - narrowest
     if inner == 0:
         knots = ()
-    if is_given(given, "Boundary.knots"):
-        boundary = numbers(given, "Boundary.knots")
     return Spline(natural, inner, knots, boundary, degree, intercept)
 
 
 def read_cut(given: Options) -> Cut:
     """Read ``cut(x, breaks, labels, include.lowest, right, dig.lab)``."""
-    if not is_given(given, "breaks"):
+    breaks = numbers(given, "breaks", infinite=True)
+    if breaks is None:
         raise ValueError("it needs breaks, as in cut(x, c(0, 10, 20)), or how many intervals")
-    breaks: tuple[float, ...] | None = numbers(given, "breaks", infinite=True)
-    count = len(breaks or ()) - 1
+    count = len(breaks) - 1
     if count == 0:  # a number in the place of breaks
-        [number] = numbers(given, "breaks")
-        count = whole({"breaks": number}, "breaks", 0, 2, MOST_INTERVALS)
+        count = whole({"breaks": breaks[0]}, "breaks", 0, 2, MOST_INTERVALS)
         breaks = None
     return Cut(
         count,
         breaks,
-        words(given, "labels") if is_given(given, "labels") else None,
+        words(given, "labels"),
         right=flag(given, "right", True),
         include_lowest=flag(given, "include.lowest", False),
         digits=whole(given, "dig.lab", 3, 1, 15),
     )
 
 
-POOLED: dict[str, Signature] = {
-    "poly": Signature(("degree", "raw"), read_poly),
-    "scale": Signature(("center", "scale"), read_scale),
-    "center": Signature((), lambda given: Scale(None, 1.0)),
-    "bs": Signature(
+POOLED: dict[str, PooledSignature] = {
+    "poly": PooledSignature(("degree", "raw"), read_poly),
+    "scale": PooledSignature(("center", "scale"), read_scale),
+    "center": PooledSignature((), lambda given: Scale(None, 1.0)),
+    "bs": PooledSignature(
         ("df", "knots", "degree", "intercept", "Boundary.knots"),
         partial(read_spline, natural=False),
     ),
-    "ns": Signature(
+    "ns": PooledSignature(
         ("df", "knots", "intercept", "Boundary.knots"), partial(read_spline, natural=True)
     ),
-    "cut": Signature(("breaks", "labels", "include.lowest", "right", "dig.lab"), read_cut),
+    "cut": PooledSignature(("breaks", "labels", "include.lowest", "right", "dig.lab"), read_cut),
 }
 """By the names that a formula calls them by."""
 
@@ -143,17 +129,23 @@ class PooledCall:
         """Return the columns, (n, k), or the numbers of the levels of a category, (n,)."""
         return self.function.values(self.argument(rows), rows.schema.state.get(self.text, {}))
 
+    def single(self, rows: ModelFrame) -> Array:
+        """Return the only column, (n,), for an expression."""
+        columns = self.values(rows)
+        if columns.shape[1] != 1:
+            raise ValueError(f"{self.text} has several columns: make it a term of its own")
+        return columns[:, 0]
+
 
 def counted(calls: Iterable[PooledCall], rows: ModelFrame) -> dict[str, dict[Level, int]]:
     """Return how many rows have each level that a function makes, by the text of its call."""
-    found: dict[str, dict[Level, int]] = {}
+    counts_of: dict[str, dict[Level, int]] = {}
     for call in calls:
         if call.function.is_category:
-            levels = call.labels(rows.schema)
-            codes = call.values(rows)
+            levels, codes = call.labels(rows.schema), call.values(rows)
             counts = np.bincount(codes[codes >= 0], minlength=len(levels))
-            found[call.text] = dict(zip(levels, counts.tolist(), strict=True))
-    return found
+            counts_of[call.text] = dict(zip(levels, counts.tolist(), strict=True))
+    return counts_of
 
 
 def extrapolated(calls: Iterable[PooledCall], rows: ModelFrame) -> list[str]:
@@ -166,9 +158,9 @@ def outside(calls: Iterable[PooledCall], rows: ModelFrame) -> Mask:
 
     A function whose state is still to be agreed leaves no row out.
     """
-    found = np.zeros(len(rows.frame), dtype=np.bool_)
+    lacking = np.zeros(len(rows.frame), dtype=np.bool_)
     for call in calls:
         known = call.text in rows.schema.state or call.function.agreement() is None
         if call.function.is_category and known:
-            found |= call.values(rows) < 0
-    return found
+            lacking |= call.values(rows) < 0
+    return lacking

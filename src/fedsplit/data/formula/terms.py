@@ -8,11 +8,8 @@ from typing import NamedTuple, TypeAlias
 from fedsplit.data.formula.factors import TermFactor
 from fedsplit.data.formula.syntax import Call, Name, Node, Number, Operation, Text, written
 
-MOST_FACTORS, MOST_TERMS = 20, 10_000
-"""Of a term, and of a product or power before equal terms are merged."""
-
-MOST_WORK = 3_000_000
-"""Terms over all operators."""
+MOST_FACTORS = 20
+"""The most factors of a term."""
 
 OPERATORS = ("+", "-", "*", "/", ":", "^", "**", "%in%")
 """Operators of terms; others make an expression, which is a factor."""
@@ -29,10 +26,8 @@ class Sides(NamedTuple):
 
     Attributes
     ----------
-    target : TermFactor or None
-        None if the target is grouped.
-    counts : tuple of two TermFactor, or None
-        Successes and failures of a grouped target.
+    left : list of TermFactor
+        The target, or the successes and the failures of a grouped one.
     factors : list of TermFactor
         The different factors of all terms, in the order in which they appear.
     terms : list of Term
@@ -45,8 +40,7 @@ class Sides(NamedTuple):
         Whether ``.`` stands for columns that are not known yet.
     """
 
-    target: TermFactor | None
-    counts: tuple[TermFactor, TermFactor] | None
+    left: list[TermFactor]
     factors: list[TermFactor]
     terms: list[Term]
     intercept: bool
@@ -57,35 +51,22 @@ class Sides(NamedTuple):
 def read_terms(tree: Node) -> Sides:
     """Return the two sides of ``target ~ terms``; raise ValueError if it has not two."""
     match tree:
-        case Operation("~", [left, right]):
-            target, counts = _read_target(left)
+        case Operation("~", [Number() | Text() | Operation("~"), _]):
+            raise ValueError("it needs one target on the left, as in y ~ x")
+        case Operation("~", [Call("cbind", [successes, failures], []), right]):
+            left = [TermFactor.of(successes), TermFactor.of(failures)]
+        case Operation("~", [target, right]):
+            left = [TermFactor.of(target)]
         case _:
             raise ValueError("it needs a target on the left of ~, as in y ~ x")
-    reader = _Reader()
-    terms = reader.read(right)
-    ordered = sorted(terms.values(), key=len)
-    return Sides(
-        target,
-        counts,
-        reader.factors,
-        ordered,
-        reader.intercept,
-        list(reader.offsets.values()),
-        reader.open,
-    )
-
-
-def _read_target(node: Node) -> tuple[TermFactor | None, tuple[TermFactor, TermFactor] | None]:
-    match node:
-        case Call("cbind", [successes, failures], []):
-            return None, (TermFactor.of(successes), TermFactor.of(failures))
-        case Number() | Text() | Operation("~"):
-            raise ValueError("it needs one target on the left, as in y ~ x")
-    return TermFactor.of(node), None
+    reader = _TermReader()
+    terms = sorted(reader.read(right).values(), key=len)
+    offsets = list(reader.offsets.values())
+    return Sides(left, reader.factors, terms, reader.intercept, offsets, reader.open)
 
 
 @dataclass
-class _Reader:
+class _TermReader:
     """Multiplies terms out."""
 
     factors: list[TermFactor] = field(default_factory=list)
@@ -111,7 +92,7 @@ class _Reader:
         return terms
 
     def _leaf(self, node: Node, added: bool) -> Terms:
-        """The term of a factor; none of a constant, an offset or ``.``."""
+        """Return the term of a factor; none of a constant, an offset or ``.``."""
         match node:
             case Number(text):
                 if text not in ("0", "1"):
@@ -136,17 +117,11 @@ class _Reader:
                 )
             case Operation("~"):
                 raise ValueError("~ stands once, between target and terms")
-        place = self._place(node)
-        return {frozenset([place]): (place,)}
-
-    def _place(self, node: Node) -> int:
-        """The place of a factor, which is new or was met before."""
         factor = TermFactor.of(node)
-        key = (factor.column is None, factor.text)
-        if key not in self.places:
-            self.places[key] = len(self.factors)
+        place = self.places.setdefault((factor.column is None, factor.text), len(self.factors))
+        if place == len(self.factors):
             self.factors.append(factor)
-        return self.places[key]
+        return {frozenset([place]): (place,)}
 
     def _applied(self, node: Operation, left: Terms, added: bool) -> Terms:
         """Combine the terms of the operands; those of the first may be changed."""
@@ -169,8 +144,7 @@ class _Reader:
                 product = self._product(left, right)
                 return self._sum(self._sum(left, right), product)
             case "/":
-                nested = self._product(_joined(left), right)
-                return self._sum(left, nested)
+                return self._sum(left, self._product(_joined(left), right))
             case "%in%":
                 return self._product(_joined(right), left)
         return self._sum(left, right)
@@ -198,36 +172,31 @@ class _Reader:
     def _power(self, base: Terms, exponent: Node) -> Terms:
         match exponent:
             case Number(text) if text.isdigit() and 1 <= int(text) <= MOST_FACTORS:
-                count = int(text)
-            case _:
-                raise ValueError(
-                    f"a power of terms is a number from 1 to {MOST_FACTORS}; write I(x^0.5) for "
-                    "that of a column"
-                )
-        found = base
-        for _ in range(count - 1):
-            found = self._product(found, base)
-        return found
+                power = base
+                for _ in range(int(text) - 1):
+                    power = self._product(power, base)
+                return power
+        raise ValueError(
+            f"a power of terms is a number from 1 to {MOST_FACTORS}; write I(x^0.5) for that of a "
+            "column"
+        )
 
     def _count(self, terms: int) -> None:
+        """Bound the terms of one product, before equal ones are merged, and of all together."""
         self.work += terms
-        if terms > MOST_TERMS or self.work > MOST_WORK:
+        if terms > 10_000 or self.work > 3_000_000:
             raise ValueError("its products have too many terms: leave out some")
 
 
 def _joined(terms: Terms) -> Terms:
-    """The product of all terms, as one term."""
+    """Return the product of all terms, as one term."""
     places = tuple(dict.fromkeys(place for term in terms.values() for place in term))
-    if not places:
-        return {}
-    return {frozenset(places): places}
+    return {frozenset(places): places} if places else {}
 
 
 def _condition(node: Node) -> bool:
-    """Whether a tree is a condition and not a column or a term."""
+    """Return whether a tree is a condition and not a column or a term."""
     match node:
-        case Operation(symbol) if symbol not in OPERATORS:
-            return True
-        case Call():
-            return True
-    return False
+        case Operation(symbol):
+            return symbol not in OPERATORS
+    return isinstance(node, Call)

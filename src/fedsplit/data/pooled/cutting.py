@@ -11,15 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array
-from fedsplit.data.pooled.agreement import spread
-from fedsplit.data.pooled.function import PooledFunction, State
-from fedsplit.data.pooled.knots import constants
+from fedsplit.data.pooled.function import PooledFunction, State, constants, spread
 from fedsplit.dialogue import Dialogue
 
 MOST_INTERVALS = 50
-
-MOST_DIGITS = 12
-"""Significant digits of a break in a label, after which breaks that look alike are numbered."""
 
 
 @dataclass(frozen=True)
@@ -64,15 +59,15 @@ class Cut(PooledFunction):
         return self._agree() if self.breaks is None else None
 
     def _agree(self) -> Dialogue[State]:
-        found = yield from spread()
-        return {"breaks": found.even(self.count - 1)}
+        values = yield from spread()
+        return {"breaks": values.even(self.count - 1)}
 
     def labels(self, state: State) -> list[str]:
         """Return the names of the intervals: ``(0,10]``, with as few digits as keep them apart."""
         if self.names is not None:
             return list(self.names)
         breaks = self._breaks(state)
-        for digits in range(self.digits, max(MOST_DIGITS, self.digits) + 1):
+        for digits in range(self.digits, max(12, self.digits) + 1):
             texts = _numbers(breaks, digits)
             if all(a != b for a, b in pairwise(texts)):
                 break
@@ -89,12 +84,12 @@ class Cut(PooledFunction):
     def values(self, x: Array, state: State) -> NDArray[np.intp]:
         edges = np.asarray(self._breaks(state), dtype=np.float64)
         last = len(edges) - 2
-        found = np.searchsorted(edges, x, side="left" if self.right else "right") - 1
-        found = np.where((found < 0) | (found > last), -1, found)
+        places = np.searchsorted(edges, x, side="left" if self.right else "right") - 1
+        places[(places > last) | np.isnan(x)] = -1
         if self.include_lowest:
             outermost, interval = (edges[0], 0) if self.right else (edges[-1], last)
-            found = np.where(x == outermost, interval, found)
-        return np.where(np.isnan(x), -1, found)
+            places[x == outermost] = interval
+        return places
 
     def report(self, state: State) -> str:
         return f"breaks={constants(self._breaks(state))}" if state else ""
@@ -110,7 +105,5 @@ class Cut(PooledFunction):
 def _numbers(values: Sequence[float], digits: int) -> list[str]:
     """Return numbers as R's ``formatC``, with significant digits but no zeros at the end."""
     texts = [f"{value:.{digits}g}".replace("inf", "Inf") for value in values]
-    if "-Inf" in texts:
-        # R gives both infinities the same width: the last interval is then called (5, Inf].
-        return [{"Inf": " Inf"}.get(text, text) for text in texts]
-    return texts
+    # R gives both infinities the same width: the last interval is then called (5, Inf].
+    return [" Inf" if text == "Inf" and "-Inf" in texts else text for text in texts]

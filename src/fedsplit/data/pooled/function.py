@@ -2,17 +2,24 @@
 
 What such a function needs to know of the other rows is its state. The clients agree on it before
 their rows are coded, so that each computes the same function of its own rows.
+
+Every agreement is a dialogue. It yields a statistic of its column, is sent that of all clients, and
+returns what was agreed at the end. Knots and breaks come from the pooled mean and deviation, which
+give the grid of a coarse histogram: its edges are round numbers, and so are the knots.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
+import numpy as np
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array
+from fedsplit.data.pooled.column_statistics import ColumnMoments, Histogram
 from fedsplit.dialogue import Dialogue
 
 State: TypeAlias = Mapping[str, Sequence[float]]
@@ -59,6 +66,99 @@ class PooledFunction(ABC):
 
 def numbered(width: int) -> list[str]:
     """Return the endings of the names of several columns as in R: a single one has none."""
-    if width == 1:
-        return [""]
-    return [str(i) for i in range(1, width + 1)]
+    return [""] if width == 1 else [str(i) for i in range(1, width + 1)]
+
+
+def moments() -> Dialogue[tuple[float, float, float]]:
+    """Ask for the number of rows, the mean, and the sum of squares about it."""
+    n, mean, scatter = yield ColumnMoments()
+    return float(n), float(mean), float(scatter)
+
+
+def mean_and_deviation() -> Dialogue[tuple[float, float, float]]:
+    """Ask for the number of rows, the mean, and the standard deviation, which is above zero."""
+    n, mean, scatter = yield from moments()
+    deviation = float(np.sqrt(scatter / max(n - 1.0, 1.0)))
+    check_varies(mean, deviation)
+    return n, mean, deviation
+
+
+def check_varies(mean: float, deviation: float) -> None:
+    """Raise ValueError if all values are the same, to the rounding of their mean."""
+    if not deviation > 4 * np.spacing(abs(mean)):
+        raise ValueError("its column does not vary over the clients")
+
+
+def spread() -> Dialogue[Spread]:
+    """Ask for the mean and the deviation, then for a histogram on a grid given by them."""
+    n, mean, deviation = yield from mean_and_deviation()
+    grid = coarse_grid(mean, deviation)
+    counts = yield grid
+    return Spread(grid, counts, n)
+
+
+def coarse_grid(mean: float, deviation: float, reach: float = 4.0) -> Histogram:
+    """Return the histogram of a column of this mean and standard deviation.
+
+    Its cells cover the mean and ``reach`` deviations on either side. Each is a fifth of a deviation
+    wide, or more until its width is 1, 2, 2.5 or 5 times a power of ten.
+    """
+    narrowest = deviation / 5.0
+    power = _power_of_ten(narrowest)
+    step = next(each * power for each in (1, 2, 2.5, 5, 10) if each * power >= narrowest)
+    first = math.floor((mean - reach * deviation) / step) * step
+    return Histogram(first, step, math.ceil((mean + reach * deviation - first) / step))
+
+
+class Spread:
+    """How the values of a column are spread over all clients, as far as a histogram says.
+
+    Parameters
+    ----------
+    grid : Histogram
+    counts : (cells + 2,) array
+        Over all clients.
+    n : float
+        All rows, withheld ones included. Half of them at least must have been counted.
+    """
+
+    def __init__(self, grid: Histogram, counts: Array, n: float) -> None:
+        inside = counts[1:-1]
+        if not counts.sum() >= 0.5 * n or not inside.any():
+            raise ValueError("too few rows at the clients for histograms: write knots or breaks")
+        self._digits = 1 - round(math.log10(_power_of_ten(grid.step)))
+        self._edges = grid.edges
+        self._share_below = np.concatenate([[counts[0]], inside]).cumsum() / counts.sum()
+        used = inside.nonzero()[0]
+        self.boundary = self._rounded([grid.edges[used[0]], grid.edges[used[-1] + 1]])
+
+    def quantiles(self, number: int) -> list[float]:
+        """Return values that cut the rows into parts of about equal size."""
+        shares = np.arange(1, number + 1) / (number + 1)
+        return self._distinct(np.interp(shares, self._share_below, self._edges))
+
+    def even(self, number: int) -> list[float]:
+        """Return values that cut the range into parts of about equal width."""
+        lower, upper = self.boundary
+        return self._distinct(np.linspace(lower, upper, number + 2)[1:-1])
+
+    def _distinct(self, values: Array) -> list[float]:
+        cuts = self._rounded(values)
+        lower, upper = self.boundary
+        if any(a >= b for a, b in zip([lower, *cuts], [*cuts, upper], strict=True)):
+            raise ValueError("the histograms cannot tell so many apart: write knots or breaks")
+        return cuts
+
+    def _rounded(self, values: Iterable[float]) -> list[float]:
+        return [round(float(each), self._digits) + 0.0 for each in values]  # no -0.0
+
+
+def _power_of_ten(value: float) -> float:
+    """Return the largest power of ten that is not above a value."""
+    return float(10.0 ** math.floor(math.log10(value)))
+
+
+def constants(values: Iterable[float]) -> str:
+    """Return numbers as a formula has them: ``c(-Inf, 2.5, Inf)``."""
+    texts = [f"{each:.12g}".replace("inf", "Inf") for each in values]
+    return f"c({', '.join(texts)})"

@@ -17,12 +17,6 @@ import numpy as np
 
 from fedsplit.arrays import Array
 
-POOR = 1e3
-"""The condition number of a Gram matrix above which its polynomials are made orthogonal again."""
-
-SINGULAR = 1e-12
-"""The smallest eigenvalue, relative to a diagonal of ones, that is not taken for zero."""
-
 
 class Recurrence(NamedTuple):
     """Polynomials of degree 0 to k.
@@ -81,7 +75,7 @@ class Recurrence(NamedTuple):
         Recurrence or None
             None if the matrix is singular to rounding: there are too few distinct values.
         """
-        if not condition(gram) * SINGULAR < 1.0:
+        if not condition(gram) < 1e12:
             return None
         # q = L p with p orthonormal, so that the monic p_j is q_j + c_j q_{j-1} + ...
         inverse = np.linalg.inv(np.linalg.cholesky(gram))

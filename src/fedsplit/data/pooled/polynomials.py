@@ -7,14 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.data.pooled.agreement import mean_and_deviation
 from fedsplit.data.pooled.column_statistics import GramMatrix
-from fedsplit.data.pooled.function import PooledFunction, State, numbered
-from fedsplit.data.pooled.orthogonal_polynomials import POOR, Recurrence, condition
+from fedsplit.data.pooled.function import PooledFunction, State, mean_and_deviation, numbered
+from fedsplit.data.pooled.orthogonal_polynomials import Recurrence, condition
 from fedsplit.dialogue import Dialogue
-
-MOST_PASSES = 4
-"""How often polynomials are made orthogonal at most; the second time is nearly always the last."""
 
 
 @dataclass(frozen=True)
@@ -29,19 +25,16 @@ class Poly(PooledFunction):
 
     def _agree(self) -> Dialogue[State]:
         _, mean, deviation = yield from mean_and_deviation()
-        found: Recurrence | None = Recurrence.legendre(self.degree)
-        for _ in range(MOST_PASSES):
-            if found is None:
+        p: Recurrence | None = Recurrence.legendre(self.degree)
+        for _ in range(4):  # the second time is nearly always the last
+            if p is None:
                 break
-            gram = yield GramMatrix(mean, deviation, tuple(found.alpha), tuple(found.norm2))
-            found = found.orthogonalised(gram)
-            if condition(gram) < POOR and found is not None:
-                return {
-                    "center": [mean],
-                    "scale": [deviation],
-                    "alpha": found.alpha,
-                    "norm2": found.norm2,
-                }
+            gram = yield GramMatrix(mean, deviation, tuple(p.alpha), tuple(p.norm2))
+            p = p.orthogonalised(gram)
+            # A Gram matrix in poor condition gives polynomials that are orthogonal only roughly.
+            if condition(gram) < 1e3 and p is not None:
+                known = {"center": [mean], "scale": [deviation]}
+                return {**known, "alpha": p.alpha, "norm2": p.norm2}
         raise ValueError(
             f"its column has too few different values for degree {self.degree}: use a lower one"
         )

@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass
 
 from fedsplit.arrays import Array
-from fedsplit.data.pooled.agreement import check_varies, moments
-from fedsplit.data.pooled.function import PooledFunction, State
+from fedsplit.data.pooled.function import PooledFunction, State, check_varies, moments
 from fedsplit.dialogue import Dialogue
 
 

@@ -8,16 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.data.pooled.agreement import spread
-from fedsplit.data.pooled.function import PooledFunction, State, numbered
-from fedsplit.data.pooled.knots import constants
+from fedsplit.data.pooled.function import PooledFunction, State, constants, numbered, spread
 from fedsplit.dialogue import Dialogue
 
-CUBIC = 3
-"""The degree of natural splines."""
-
 MOST_KNOTS = 50
-"""Of a spline."""
+"""The most knots of a spline between those of the boundary."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +38,7 @@ class Spline(PooledFunction):
     inner: int
     knots: tuple[float, ...] | None
     boundary: tuple[float, ...] | None
-    degree: int = CUBIC
+    degree: int = 3
     intercept: bool = False
 
     def __post_init__(self) -> None:
@@ -58,9 +53,9 @@ class Spline(PooledFunction):
         return self._agree()
 
     def _agree(self) -> Dialogue[State]:
-        found = yield from spread()
-        knots = found.quantiles(self.inner) if self.knots is None else self.knots
-        boundary = self.boundary or found.boundary
+        values = yield from spread()
+        knots = values.quantiles(self.inner) if self.knots is None else self.knots
+        boundary = self.boundary or values.boundary
         _check_inside(knots, boundary)
         return {"knots": list(knots), "boundary": list(boundary)}
 
@@ -68,9 +63,7 @@ class Spline(PooledFunction):
         return numbered(self._narrowest + self.inner)
 
     def values(self, x: Array, state: State) -> Array:
-        if self.natural:
-            return self._natural(x, state)
-        return self._basis(x, state)
+        return self._natural(x, state) if self.natural else self._basis(x, state)
 
     def report(self, state: State) -> str:
         if not state:
@@ -95,7 +88,7 @@ class Spline(PooledFunction):
 
     def _natural(self, x: Array, state: State) -> Array:
         """Cubic splines with no second derivative at the boundary, straight beyond it."""
-        lower, upper = sorted(state["boundary"] if state else self.boundary or ())
+        lower, upper = sorted(state.get("boundary", self.boundary or ()))
         inside = np.clip(x, lower, upper)
         basis = self._basis(inside, state)
         beyond = x != inside
@@ -120,9 +113,8 @@ class Spline(PooledFunction):
         """
         from scipy.interpolate import BSpline  # takes longer to import than a small fit
 
-        knots: Sequence[float] = state["knots"] if state else self.knots or ()
-        boundary: Sequence[float] = state["boundary"] if state else self.boundary or ()
-        ends = np.repeat(np.sort(boundary), self.degree + 1)
+        knots = state.get("knots", self.knots or ())
+        ends = np.repeat(state.get("boundary", self.boundary or ()), self.degree + 1)
         t = np.sort(np.concatenate([ends, knots]))
         spline = BSpline(t, np.eye(len(t) - self.degree - 1), self.degree, extrapolate=True)
         found: Array = spline(x, nu=derivative)[:, int(not self.intercept) :]

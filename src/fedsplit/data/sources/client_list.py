@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
@@ -20,9 +20,6 @@ from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.data.tables import fail
 from fedsplit.data.types import Type
 from fedsplit.errors import InputError
-
-TABLES = {"clients", "types", "reading"}
-"""What a list can have."""
 
 OPTIONS = {field.name for field in fields(Reading)}
 """What a list can say about how files are read, for all clients or for one."""
@@ -43,41 +40,33 @@ class ListedClient(NamedTuple):
     name : str
     where : str
         What error messages call it.
-    key : str
-        ``path`` or ``query``.
+    is_query : bool
+        Whether its data are the result of a query, and not a file.
     value : str
         The path or the query.
-    options : mapping
-        How its data are read, by the names of fields of ``Reading``.
+    reading : Reading
+        How its data are read: by all codes and names of the list and of its own, and by its own
+        decimal mark and dates.
     """
 
     name: str
     where: str
-    key: str
+    is_query: bool
     value: str
-    options: Mapping[str, Any]
-
-    def reading(self, common: Reading) -> Reading:
-        """Return how its data are read: with all codes and names, and its own mark and dates."""
-        own = _reading(self.where, self.options)
-        joined = common.joined(own)
-        return replace(joined, decimal=self.options.get("decimal", common.decimal))
+    reading: Reading
 
 
 class ClientList:
-    """What is in the file.
-
-    Parameters
-    ----------
-    path : Path
-    """
+    """What is in the file at a path, which is checked as far as it is asked for."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
         self._where = str(path)
         check_file(self._where, path)
         try:
-            _check_size(self._where, path)
+            # Room for 400 characters for each of 10 000 clients: Python takes a second for each MB.
+            if path.stat().st_size > 1 << 22:
+                why = "is larger than 4 MB, which no list of clients is: name data files"
+                fail(self._where, why)
             text = path.read_text(encoding="utf-8")
             if DEEP_KEY.search(text):
                 fail(self._where, "has a key of more than sixteen parts: a list of clients has two")
@@ -86,19 +75,23 @@ class ClientList:
             fail(self._where, error.strerror or error)
         except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
             fail(self._where, f"is not TOML: {error}")
-        if unknown := sorted(self._content.keys() - TABLES):
+        if unknown := sorted(self._content.keys() - {"clients", "types", "reading"}):
             fail(
                 self._where,
                 f"unknown key {unknown[0]!r}: only [clients.NAME], [types] and [reading] are read",
             )
 
-    def clients(self) -> Iterator[ListedClient]:
-        """Yield the clients in the order of the file; each is checked only when it is its turn."""
+    def clients(self, common: Reading = PLAIN) -> Iterator[ListedClient]:
+        """Yield the clients in the order of the file; each is checked only when it is its turn.
+
+        ``common`` is how files are read that are not the list's own.
+        """
+        common = common.joined(self.reading())
         clients = self._table("clients")
         if not clients:
             fail(self._where, f"there is no client: {ENTRY_FORM}")
         for name, entry in clients.items():
-            yield _listed(name, f"{self._path}, client {name}", entry)
+            yield _listed(name, f"{self._where}, client {name}", entry, common)
 
     def types(self) -> dict[str, Type]:
         """Return the types that columns are declared to have."""
@@ -133,19 +126,15 @@ def declared(data: object) -> tuple[dict[str, Type], Reading]:
     """Return the types of columns, and how files are read, as the lists among a user's data say."""
     types: dict[str, Type] = {}
     reading = PLAIN
-    items: Sequence[object] = [data]
-    if isinstance(data, list | tuple):
-        items = data
-    for item in items:
-        match item:
-            case str() | os.PathLike() if is_list(Path(os.fspath(item))):
-                found = ClientList(Path(os.fspath(item)))
-                types |= found.types()
-                reading = reading.joined(found.reading())
+    for item in data if isinstance(data, list | tuple) else [data]:
+        if isinstance(item, str | os.PathLike) and is_list(Path(os.fspath(item))):
+            listed = ClientList(Path(os.fspath(item)))
+            types |= listed.types()
+            reading = reading.joined(listed.reading())
     return types, reading
 
 
-def _listed(name: str, where: str, entry: object) -> ListedClient:
+def _listed(name: str, where: str, entry: object, common: Reading) -> ListedClient:
     if not name or not isinstance(entry, dict):
         fail(where, ENTRY_FORM)
     if unknown := sorted(entry.keys() - OPTIONS - {"path", "query"}):
@@ -154,25 +143,23 @@ def _listed(name: str, where: str, entry: object) -> ListedClient:
             f"unknown key {unknown[0]!r}: a client has path or query, and "
             f"{', '.join(sorted(OPTIONS))}",
         )
-    named = entry.keys() & {"path", "query"}
-    if not named:
-        fail(where, "a client has either path or query, this one has neither")
-    if len(named) > 1:
-        fail(where, "a client has either path or query, this one has both")
+    named = sorted(entry.keys() & {"path", "query"})
+    if len(named) != 1:
+        has = "both" if named else "neither"
+        fail(where, f"a client has either path or query, this one has {has}")
     [key] = named
     value = entry[key]
     if not isinstance(value, str) or not value.strip():
         fail(where, f"{key} must be text in quotes, not {_shown(value)}")
-    for option in sorted(entry.keys() & {"decimal", "dates"}):
-        if key == "query":
-            fail(
-                where,
-                f"{option} is for files: in a query say it to DuckDB, as in "
-                "read_csv('x.csv', decimal_separator=',', dateformat='%d/%m/%Y')",
-            )
-    options = {name: value for name, value in entry.items() if name in OPTIONS}
-    _reading(where, options)
-    return ListedClient(name, where, key, value, options)
+    if key == "query" and (options := sorted(entry.keys() & {"decimal", "dates"})):
+        fail(
+            where,
+            f"{options[0]} is for files: in a query say it to DuckDB, as in "
+            "read_csv('x.csv', decimal_separator=',', dateformat='%d/%m/%Y')",
+        )
+    joined = common.joined(_reading(where, entry))
+    reading = replace(joined, decimal=entry.get("decimal", common.decimal))
+    return ListedClient(name, where, key == "query", value, reading)
 
 
 def _reading(where: str, options: Mapping[str, Any]) -> Reading:
@@ -202,18 +189,3 @@ def _shown(value: object) -> str:
         return repr(value)
     except RecursionError:
         return "what it is"
-
-
-def _check_size(where: str, path: Path, most: int = 1 << 22) -> None:
-    """Raise InputError for a file that is too large to be a list.
-
-    Parameters
-    ----------
-    where : str
-    path : Path
-    most : int
-        Bytes: room for 400 characters for each of 10 000 clients. Python takes a second for each
-        million of them.
-    """
-    if path.stat().st_size > most:
-        fail(where, f"is larger than {most >> 20} MB, which no list of clients is: name data files")

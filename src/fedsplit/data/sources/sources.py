@@ -2,23 +2,87 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from fedsplit.data.files.formats import open_table
+from fedsplit.data.files.formats import READERS, open_table, suffix_of
 from fedsplit.data.files.sql import QueryTable
 from fedsplit.data.frames import FrameTable, as_pandas
 from fedsplit.data.reading import PLAIN, Reading
-from fedsplit.data.sources.client_data import GroupSource, SharedTable, Source
 from fedsplit.data.sources.client_list import ClientList, is_list
-from fedsplit.data.sources.paths import data_files
-from fedsplit.data.tables import Table, fail
+from fedsplit.data.tables import Source, Values, fail
+from fedsplit.data.types import ColumnProfile, Type
 from fedsplit.errors import InputError
+
+
+class SharedTable:
+    """A table whose rows belong to several clients.
+
+    The columns read last stay in memory, because all clients read the same ones in turn.
+
+    Parameters
+    ----------
+    table : Source
+    length : int
+        Its number of rows when it was split.
+    notes : sequence of str
+        What a user should know of how it was split.
+    """
+
+    def __init__(self, table: Source, length: int, notes: Sequence[str]) -> None:
+        self.table = table
+        self.notes = notes
+        self._length = length
+        self._last: tuple[dict[str, Type], dict[str, Values]] | None = None
+
+    def take(self, wanted: Mapping[str, Type], rows: NDArray[np.intp]) -> dict[str, Values]:
+        """Read some rows of some columns."""
+        if self._last is None or self._last[0] != wanted:
+            values = self.table.take(wanted)
+            if any(len(each) != self._length for each in values.values()):
+                fail(self.table.where, "the file has changed since it was first read: start again")
+            self._last = dict(wanted), values
+        # Copies: the caller may change what it gets.
+        return {column: self._last[1][column][rows] for column in wanted}
+
+    def release(self) -> None:
+        """Let go of the columns in memory."""
+        self._last = None
+
+
+class GroupSource(Source):
+    """The rows of a shared table, at some places, that have one value in its group column.
+
+    The value is the client's name.
+    """
+
+    def __init__(self, name: str, shared: SharedTable, rows: NDArray[np.intp]) -> None:
+        super().__init__(name, shared.table.where)
+        self._shared = shared
+        self._rows = rows
+
+    def names(self) -> list[str]:
+        return self._shared.table.names()
+
+    def columns(self, names: Iterable[str] | None = None) -> dict[str, ColumnProfile | None]:
+        return self._shared.table.columns(names)
+
+    def take(self, wanted: Mapping[str, Type]) -> dict[str, Values]:
+        return self._shared.take(wanted, self._rows)
+
+    def notes(self) -> Sequence[str]:
+        return [*self._shared.table.notes(), *self._shared.notes]
+
+    def release(self) -> None:
+        self._shared.release()
 
 
 def sources(
@@ -39,17 +103,17 @@ def sources(
     missing : {"drop", "fail"}
         Whether rows without a group, which belong to no client, are left out or refused.
     """
-    found = list(_tables(data, reading))
-    if not found:
+    named = list(_sources(data, reading))
+    if not named:
         raise InputError("there is no client: name a file, a folder or a DataFrame")
     if group is not None:
-        if len(found) > 1:
+        if len(named) > 1:
             raise InputError(
-                f"group {group!r} splits one file or DataFrame, there are {len(found)}: name one"
+                f"group {group!r} splits one file or DataFrame, there are {len(named)}: name one"
             )
-        return list(_split(found[0], group, missing))
+        return list(_split(named[0], group, missing))
     seen: dict[str, str] = {}
-    for source in found:
+    for source in named:
         where = source.where
         try:
             source.name.encode()
@@ -63,10 +127,10 @@ def sources(
                 "rename one, or give each a name in a TOML file or a dict"
             )
         seen[source.name] = where
-    return list(found)
+    return named
 
 
-def _tables(data: object, reading: Reading, place: int = 0) -> Iterator[Table]:
+def _sources(data: object, reading: Reading, place: int = 0) -> Iterator[Source]:
     """Yield the clients of what a user names; a frame is named after its place in a list."""
     match data:
         case Mapping():
@@ -75,18 +139,18 @@ def _tables(data: object, reading: Reading, place: int = 0) -> Iterator[Table]:
                     raise InputError(f"a client's name must be text, not {name!r}")
                 yield _named(name, item, reading)
         case list() | tuple():
-            found = [each for i, item in enumerate(data) for each in _tables(item, reading, i)]
-            if not any(isinstance(each, FrameTable) for each in found):
+            several = [each for i, item in enumerate(data) for each in _sources(item, reading, i)]
+            if not any(isinstance(each, FrameTable) for each in several):
                 # As the shell expands a pattern, or as a folder has them, files are in one order.
-                found.sort(key=lambda table: name_order(table.name))
-            yield from found
+                several.sort(key=lambda source: name_order(source.name))
+            yield from several
         case str() | os.PathLike():
             paths = data_files(data)
             lists = [path for path in paths if is_list(path)]
             for path in lists:
                 yield from _listed(path, reading)
             files = [open_table(path, reading) for path in paths if path not in lists]
-            yield from sorted(files, key=lambda table: name_order(table.name))
+            yield from sorted(files, key=lambda source: name_order(source.name))
         case _:
             frame = as_pandas(data)
             if frame is None:
@@ -104,37 +168,34 @@ def name_order(name: str) -> tuple[list[int | str], str]:
     return parts, name
 
 
-def _named(name: str, item: object, reading: Reading, folder: Path | None = None) -> Table:
+def _named(name: str, item: object, reading: Reading, folder: Path | None = None) -> Source:
     """Return a frame or one file as the client of this name."""
-    match item:
-        case str() | os.PathLike():
-            found = data_files(item, folder)
-        case _:
-            frame = as_pandas(item)
-            if frame is None:
-                what = type(item).__name__
-                raise InputError(f"{name}: expected a file or a DataFrame, not {what}")
-            return FrameTable(name, frame, reading)
-    if len(found) != 1:
-        raise InputError(f"{name}: {os.fspath(item)} is {len(found)} files, name one per client")
-    return open_table(found[0], reading, name)
+    if isinstance(item, str | os.PathLike):
+        paths = data_files(item, folder)
+        if len(paths) != 1:
+            what = f"{os.fspath(item)} is {len(paths)} files"
+            raise InputError(f"{name}: {what}, name one per client")
+        return open_table(paths[0], reading, name)
+    frame = as_pandas(item)
+    if frame is None:
+        what = type(item).__name__
+        raise InputError(f"{name}: expected a file or a DataFrame, not {what}")
+    return FrameTable(name, frame, reading)
 
 
-def _listed(path: Path, reading: Reading) -> Iterator[Table]:
+def _listed(path: Path, reading: Reading) -> Iterator[Source]:
     """Yield the clients of a TOML file, whose relative paths start at its folder."""
     listed = ClientList(path)
-    reading = reading.joined(listed.reading())
     listed.types()  # which are checked before anything is read
-    for client in listed.clients():
-        own = client.reading(reading)
-        if client.key == "query":
+    for client in listed.clients(reading):
+        if client.is_query:
             folder = path.absolute().parent
-            yield QueryTable(client.name, client.where, client.value, folder, own)
+            yield QueryTable(client.name, client.where, client.value, folder, client.reading)
         else:
-            yield _named(client.name, client.value, own, path.parent)
+            yield _named(client.name, client.value, client.reading, path.parent)
 
 
-def _split(source: Table, group: str, missing: str) -> Iterator[GroupSource]:
+def _split(source: Source, group: str, missing: str) -> Iterator[GroupSource]:
     """Yield one client per value of the column, in the order of their names."""
     where = source.where
     # As text, because large whole numbers are not distinct as float64.
@@ -154,3 +215,41 @@ def _split(source: Table, group: str, missing: str) -> Iterator[GroupSource]:
     shared = SharedTable(source, len(labels), notes if absent else [])
     for j in sorted(range(len(names)), key=lambda j: name_order(names[j])):
         yield GroupSource(names[j], shared, rows[j])
+
+
+def data_files(item: str | os.PathLike[Any], folder: Path | None = None) -> list[Path]:
+    """Return the files that a path names, at least one.
+
+    A path names a file, the data files in a folder, or those that match a glob pattern; a name that
+    exists is not read as a pattern. A relative path starts at ``folder``, or where we are.
+    """
+    text = os.fspath(item)
+    if not isinstance(text, str) or not text or "\0" in text:
+        fail(repr(text), "is not the name of a file")
+    # A URL, which DuckDB or pandas might try to open.
+    if re.match(r"\w[\w+.-]*:/", text):
+        fail(text, "only local files can be read, download it first")
+    path = Path(text) if folder is None else folder / text
+    try:
+        if path.is_dir():
+            inside = [each for each in path.iterdir() if each.is_file() and suffix_of(each)]
+            paths = sorted(each for each in inside if not each.name.startswith("."))
+        elif os.path.lexists(path):
+            paths = [path]
+        else:
+            matches = glob.glob(str(path))  # noqa: PTH207  # Path.glob takes no absolute pattern
+            paths = [Path(each) for each in sorted(matches)]
+    except OSError as error:
+        fail(str(path), error.strerror or error)
+    if not paths and path.is_dir():
+        fail(str(path), f"no file in the folder ends in one of {', '.join(READERS)}")
+    if not paths:
+        fail(str(path), "there is no such file or folder, and no file matches it as a pattern")
+    most = 5000  # somebody has named the wrong folder
+    if len(paths) > most:
+        fail(
+            str(path),
+            f"is {len(paths):,} files, more than {most:,} clients: put their rows into one file "
+            "with a column of clients, which group names",
+        )
+    return paths

@@ -18,10 +18,9 @@ from fedsplit.data.categories import Level, counted_levels, level_codes
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.formula.model_frame import ModelFrame
 from fedsplit.data.formula.pooled_functions import counted, extrapolated
-from fedsplit.data.look_alikes import check_looks
 from fedsplit.data.pooled.column_statistics import Statistic
-from fedsplit.data.sources.client_data import GroupSource, Source
-from fedsplit.data.tables import Table
+from fedsplit.data.tables import Source
+from fedsplit.data.texts import check_looks
 from fedsplit.data.types import declaration, level_form
 from fedsplit.errors import InputError
 from fedsplit.regression.client.design import Design
@@ -79,7 +78,7 @@ class Dataset:
     @property
     def path(self) -> Path | None:
         """The file that the rows come from, if they come from one."""
-        return self._source.path if isinstance(self._source, Table) else None
+        return self._source.path
 
     def survey(self, plan: Plan, rules: Rules) -> SurveyAnswer:
         """Answer what the columns of a plan hold, before or after types are agreed on.
@@ -273,9 +272,7 @@ class Dataset:
     def release(self) -> None:
         """Let go of rows that were read: only the way to them is kept."""
         self._read = None
-        match self._source:
-            case GroupSource(shared=shared):
-                shared.kept = None
+        self._source.release()
 
     def _used_levels(
         self, categories: Mapping[str, Sequence[Level]], frame: pd.DataFrame

@@ -23,8 +23,7 @@ from fedsplit.data.formula.formula import Formula
 from fedsplit.data.formula.model_frame import ModelFrame, Schema
 from fedsplit.data.formula.pooled_functions import outside
 from fedsplit.data.pooled.function import State
-from fedsplit.data.sources.client_data import Source
-from fedsplit.data.tables import is_missing, to_frame
+from fedsplit.data.tables import Source, is_missing, to_frame
 from fedsplit.data.types import Type
 from fedsplit.errors import InputError, RowError, listed
 from fedsplit.regression.client.reading import read_columns, read_leniently

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from fedsplit.data.categories import in_levels, merged_codes, readable
-from fedsplit.data.sources.client_data import Source
-from fedsplit.data.tables import Values
+from fedsplit.data.tables import Source, Values
 from fedsplit.data.types import Type
 from fedsplit.errors import InputError
 

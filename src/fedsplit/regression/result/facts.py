@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fedsplit.regression.result.model import Model
 
 
-class Measure(NamedTuple):
+class FitNumber(NamedTuple):
     """A number that says how well a model fits.
 
     Attributes
@@ -37,7 +37,7 @@ class Measure(NamedTuple):
     shown: str
 
 
-def measures(model: Model) -> tuple[list[Measure], list[Measure]]:
+def measures(model: Model) -> tuple[list[FitNumber], list[FitNumber]]:
     """How well a model fits: by its likelihood, and by its residuals. Those shown have a value."""
     penalised = model.fit.penalised
     dispersed = model.family.statistic == "t" and model.df_resid > 0
@@ -58,16 +58,16 @@ def measures(model: Model) -> tuple[list[Measure], list[Measure]]:
     if (test := model.f_test) is not None:
         freedom = f"{test.df_model:,} and {test.df_resid:,} degrees of freedom"
         shown = f"{test.value:,.4g} on {freedom}, p {p_value(test.p)}"
-        residuals.append(Measure("", "F", test.value, shown))
+        residuals.append(FitNumber("", "F", test.value, shown))
     if penalised is not None and penalised.p is not None:
         freedom = f"{penalised.df:,} degree{'s' * (penalised.df != 1)} of freedom"
         shown = f"{decimals(penalised.ratio, ',.6g')} on {freedom}, p {p_value(penalised.p)}"
-        residuals.append(Measure("", "likelihood ratio", penalised.ratio, shown))
+        residuals.append(FitNumber("", "likelihood ratio", penalised.ratio, shown))
     return likelihood, residuals
 
 
-def _measure(key: str, name: str, value: float | None) -> Measure:
-    return Measure(key, name if value is not None else "", value, decimals(value, ",.6g"))
+def _measure(key: str, name: str, value: float | None) -> FitNumber:
+    return FitNumber(key, name if value is not None else "", value, decimals(value, ",.6g"))
 
 
 def terms(plan: Plan) -> dict[str, list[str]]:

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsplit.clients.question import Answer, Question
-from fedsplit.data.sources.client_data import Source
 from fedsplit.data.sources.sources import sources
+from fedsplit.data.tables import Source
 from fedsplit.errors import InputError
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort

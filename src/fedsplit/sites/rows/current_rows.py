@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 from fedsplit.data.reading import Reading
-from fedsplit.data.sources.client_data import Source
 from fedsplit.data.sources.sources import sources
+from fedsplit.data.tables import Source
 from fedsplit.errors import InputError, StateError
 from fedsplit.files import Stamp
 from fedsplit.regression.client.cache import CachedCohort
@@ -16,7 +16,7 @@ from fedsplit.regression.client.guards.ledger import DisclosureLedger
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.sites.rows.row_hashes import UNCHANGED
 from fedsplit.sites.rows.snapshot import Snapshot
-from fedsplit.sites.rows.snapshots import Snapshots, reading_of
+from fedsplit.sites.rows.snapshots import Snapshots
 
 SETTLED = 5_000_000_000
 """Nanoseconds after its last change when a file counts as completely written."""
@@ -208,7 +208,4 @@ def version_of(source: Source) -> str:
 
 def _state_of(source: Source) -> tuple[Stamp | None, Reading]:
     """What the rows of a source depend on; the stamp is None where it is not a file."""
-    path = Dataset(source).path
-    if path is None:
-        return None, reading_of(source)
-    return Stamp.of(path), reading_of(source)
+    return None if source.path is None else Stamp.of(source.path), source.reading

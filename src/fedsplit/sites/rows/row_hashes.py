@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedsplit.data.sources.client_data import Source
+from fedsplit.data.tables import Source
 
 Hashes: TypeAlias = NDArray[np.uint64]
 """Of cells, (n, p), or of rows, (n,)."""

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsplit.data.reading import Reading
-from fedsplit.data.sources.client_data import Source
 from fedsplit.data.sources.sources import sources
+from fedsplit.data.tables import Source
 from fedsplit.errors import StateError
 from fedsplit.files import Stamp
 from fedsplit.sites.rows.row_hashes import Hashes

@@ -23,9 +23,7 @@ from numpy.typing import NDArray
 from fedsplit import files
 from fedsplit.data.files.formats import suffix_of
 from fedsplit.data.files.sql import QueryTable
-from fedsplit.data.reading import PLAIN, Reading
-from fedsplit.data.sources.client_data import Source
-from fedsplit.data.tables import Table
+from fedsplit.data.tables import Source
 from fedsplit.errors import InputError, StateError
 from fedsplit.files import Stamp
 from fedsplit.sites.rows.row_hashes import Change, cell_hashes, change, column_names, matched, views
@@ -83,7 +81,7 @@ class Snapshots:
         self.discard()
         folder.mkdir(mode=0o700, parents=True)
         file, stamp = _copied(source, folder)
-        about = About(file, reading_of(source), (), self._key_name(), {}, stamp)
+        about = About(file, source.reading, (), self._key_name(), {}, stamp)
         copy = Snapshot(0, folder, about, np.zeros(0, np.intp), np.zeros((0, 0), np.uint64))
         columns = column_names(copy.source())
         hashes = cell_hashes(copy.source(), columns, self._key())
@@ -162,11 +160,6 @@ class Snapshots:
         return hashlib.blake2b(key=self._key(), digest_size=8).hexdigest()
 
 
-def reading_of(source: Source) -> Reading:
-    """How the table of a source is read: as the client's options and its list of files say."""
-    return source.reading if isinstance(source, Table) else PLAIN
-
-
 def _copied(source: Source, folder: Path) -> tuple[str, Stamp | None]:
     """Freeze the rows of a source in a folder: the name of the file, and the stamp of the source's.
 
@@ -175,7 +168,7 @@ def _copied(source: Source, folder: Path) -> tuple[str, Stamp | None]:
     if isinstance(source, QueryTable):
         source.save(folder / "data.parquet")
         return "data.parquet", None
-    path = source.path if isinstance(source, Table) else None
+    path = source.path
     if path is None:
         raise InputError(f"{source.name}: a client that refuses answers has a file or a query")
     stamp = Stamp.of(path)

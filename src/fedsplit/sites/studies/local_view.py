@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from fedsplit.data.sources.client_data import Source
+from fedsplit.data.tables import Source
 from fedsplit.data.types import ColumnProfile
 from fedsplit.sites.studies.words import Local
 

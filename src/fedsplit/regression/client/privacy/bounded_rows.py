@@ -10,7 +10,7 @@ import pandas as pd
 from fedsplit.arrays import Array, Mask
 from fedsplit.data.categories import level_codes
 from fedsplit.data.formula.formula import Formula
-from fedsplit.data.sources.client_data import Source
+from fedsplit.data.tables import Source
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.privacy.columns import DeclaredColumns
 from fedsplit.regression.client.privacy.privacy import Privacy
