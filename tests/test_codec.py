@@ -26,7 +26,7 @@ from fedsplit.local.solver import ProxSolver
 from fedsplit.methods.admm import ADMMState
 from fedsplit.regression.client.design import Calibration, Moments, Scaling
 from fedsplit.regression.client.findings import Finding
-from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.plan import BasicPlan, Plan
 from fedsplit.regression.client.survey import RowCounts
 from fedsplit.remote.codec import LARGEST_HEADER, decode, encode
 from fedsplit.sites.service import ALLOWED
@@ -523,8 +523,8 @@ def test_bytes_that_are_no_message_are_refused_in_one_line(
 
 
 def test_fields_with_a_default_may_be_missing() -> None:
-    given = record("Plan", formula="y ~ x", family="logistic", levels={})
-    assert decode(Plan, written(given)) == Plan("y ~ x", "logistic", {})
+    given = record("BasicPlan", formula="y ~ x", family="logistic", levels={})
+    assert decode(BasicPlan, written(given)) == BasicPlan("y ~ x", "logistic", {})
     assert decode(Solver, written(record("GradientProx"))) == GradientProx()
     assert decode(Made, written(record("Made", given=1))) == Made(1)
 

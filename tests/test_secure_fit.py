@@ -265,6 +265,7 @@ def test_from_ten_clients_on_the_covariance_is_clustered_by_client(family: str) 
     clients = frames(10)
     open_fit = fs.fit(clients, "cost ~ x + z", family=family)
     secure = fs.fit(clients, "cost ~ x + z", family=family, secure=True)
+    delta = secure.delta or 0.0  # of Huber's loss
     meat, H = np.zeros((3, 3)), np.zeros((3, 3))
     for each in clients.values():
         table = each[["cost", "x", "z"]].dropna()
@@ -272,7 +273,7 @@ def test_from_ten_clients_on_the_covariance_is_clustered_by_client(family: str) 
         eta, b = A @ secure.params, table["cost"].to_numpy()
         slope, curvature = {
             "gaussian": (eta - b, np.ones_like(b)),
-            "huber": (np.clip(eta - b, -1.345, 1.345), np.abs(eta - b) < 1.345),
+            "huber": (np.clip(eta - b, -delta, delta), np.abs(eta - b) < delta),
             "gamma": (1.0 - b / np.exp(eta), b / np.exp(eta)),
         }[family]
         meat += np.outer(A.T @ slope, A.T @ slope)

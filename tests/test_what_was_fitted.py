@@ -52,7 +52,13 @@ def said(model: fs.Model) -> tuple[str, dict[str, Any], str]:
             "exposure",
             "years",
         ),
-        ("score ~ x", {"family": "huber", "delta": 0.7}, "delta 0.7", "delta", 0.7),
+        (
+            "score ~ x",
+            {"family": "huber", "delta": 0.7},
+            "(0.7 robust deviations of",
+            "family",
+            "huber",
+        ),
         (
             "score ~ x",
             {

@@ -153,6 +153,11 @@ class Histogram:
     def shape(self) -> Shape:
         return CellCounts(1, self.cells + 2, nonnegative=True)
 
+    def every(self, x: Array) -> Array:
+        """In which cell each value is, (n, cells + 2): none is merged or withheld."""
+        inside: Array = self._cell_of(x)[:, None] == np.arange(self.cells + 2)
+        return inside.astype(np.float64)
+
     def part(self, x: Array, limit: Withheld) -> Part:
         cell_of = self._cell_of(x)
         counts = np.zeros((1, self.cells + 2))

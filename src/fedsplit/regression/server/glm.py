@@ -39,8 +39,11 @@ from fedsplit.regression.server.minimise import PROOF, Minimum, Proof, minimise,
 from fedsplit.regression.server.problem import FitProblem, inverse, set_up
 from fedsplit.regression.server.robust_scale import in_units_of, with_spread
 
-ROUGH = 0.01
-"""The tolerance, in standard errors, of a fit whose residuals are only counted."""
+ENOUGH = 1e-6
+"""The tolerance, in standard errors, of a fit whose residuals are only counted.
+
+It is the same for every tolerance of the model, so that all of them have the same δ.
+"""
 
 SHRINKING = 0.8
 """Residuals whose deviation is more than this share of that before have stopped to shrink."""
@@ -121,7 +124,7 @@ def in_robust_units(problem: FitProblem) -> Dialogue[FitProblem]:
     """
     if not problem.family.robust:
         return problem
-    plain = problem.with_penalties(0.0, 0.0, ROUGH)
+    plain = problem.with_penalties(0.0, 0.0, ENOUGH)
     before = problem.pool.deviation
     x = plain.least_squares
     # with as many coefficients as rows there are hardly any residuals

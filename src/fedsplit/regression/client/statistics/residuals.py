@@ -12,7 +12,7 @@ from fedsplit.arrays import Array
 from fedsplit.data.pooled.column_statistics import Histogram
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.rows import FitRows
-from fedsplit.statistic import Limit, Part, Shape, Statistic
+from fedsplit.statistic import Limit, Part, RowSum, Shape, Statistic
 
 MOST_RESIDUAL_COUNTS = 5
 """How often a client under rules counts the residuals of targets with the same column: where a
@@ -23,7 +23,9 @@ count changes is a number of one row."""
 class ResidualSizes(Statistic):
     """How many rows have a residual |b - η| of which size at a point x of the scaled columns.
 
-    Small counts are withheld; of targets with the same column a client under rules answers few.
+    Under rules small counts are withheld, a client of few rows merges cells, and of targets with
+    the same column it answers few. Else the counts of all clients are those of their rows together,
+    however these are split.
 
     Attributes
     ----------
@@ -48,7 +50,9 @@ class ResidualSizes(Statistic):
         design = rows.design
         with np.errstate(divide="ignore"):  # a residual of 0 has size -inf
             sizes = np.log2(np.abs(design.b - design.predictor(self.x)) / self.unit)
-        return {"counts": self.sizes.part(sizes, rows.withheld)}
+        if rows.rules.refuse:
+            return {"counts": self.sizes.part(sizes, rows.withheld)}
+        return {"counts": RowSum(np.ones((len(sizes), 1)), self.sizes.every(sizes))}
 
     def limits(self, plan: Plan) -> list[Limit]:
         return [
