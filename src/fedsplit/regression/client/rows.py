@@ -79,11 +79,15 @@ class FitRows:
         """Which counts do not leave the client."""
         return self.rules.withheld
 
-    def check_point(self, x: Array) -> None:
-        """Refuse a point of the scaled columns of another size, or too far out."""
-        size = self.design.A.shape[1] * max(1, self.design.classes - 1)
+    def check_shape(self, x: Array) -> None:
+        """Refuse a point of the scaled columns of another size."""
+        size = self.design.family.size(self.design.A.shape[1], self.design.classes)
         if x.shape != (size,):
             raise RequestError(f"the server sent a point of shape {x.shape}, expected ({size},)")
+
+    def check_point(self, x: Array) -> None:
+        """Refuse a point of the scaled columns of another size, or too far out."""
+        self.check_shape(x)
         if self.guarded:
             self.rules.check_size(self.design.name, self.design.predictor(x))
 

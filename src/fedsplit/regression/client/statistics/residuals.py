@@ -46,7 +46,7 @@ class ResidualSizes(Statistic):
         return {"counts": self.sizes.shape}
 
     def sums(self, rows: FitRows) -> Mapping[str, Part]:
-        rows.check_point(self.x)
+        rows.check_shape(self.x)  # counts tell no more of rows whose predictors are far out
         design = rows.design
         with np.errstate(divide="ignore"):  # a residual of 0 has size -inf
             sizes = np.log2(np.abs(design.b - design.predictor(self.x)) / self.unit)
