@@ -252,6 +252,14 @@ class DerivedColumn:
     plan: BasicPlan
     coefficients: Sequence[float]
 
+    @classmethod
+    def of(cls, plan: Plan, coefficients: Sequence[float] | Array) -> DerivedColumn:
+        """The means of a model whose plan has no derived columns itself."""
+        if plan.derived:
+            raise InputError("a derived column is made of the columns of tables alone")
+        own = {each.name: getattr(plan, each.name) for each in fields(BasicPlan)}
+        return cls(BasicPlan(**own), [float(each) for each in coefficients])
+
     def __post_init__(self) -> None:
         family = FAMILIES.get(self.plan.family)
         if self.plan.draft or family is None or len(self.coefficients) != self.plan.width:
