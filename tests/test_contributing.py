@@ -31,11 +31,17 @@ from fedsplit.losses.batches import Streams, unseeded
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.linear import LinearLoss
 from fedsplit.methods.fedgd import AverageState
+from fedsplit.regression.analysis import analyse
+from fedsplit.regression.client.rows import FitRows
 from fedsplit.regression.engines import ENGINES, Engine
 from fedsplit.regression.families import FAMILIES
+from fedsplit.regression.options import Settings
+from fedsplit.regression.server.agreement import agree
+from fedsplit.regression.server.federation import sums_of
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request
 from fedsplit.remote.messages import read_request, write_request
+from fedsplit.statistic import STATISTICS, RowSum, Shape, Statistic, Sums
 from fedsplit.sums import Total
 from hospitals import people
 from probit import PROBIT
@@ -325,6 +331,39 @@ def test_a_function_of_all_rows_is_one_class_and_one_line(monkeypatch: pytest.Mo
     np.testing.assert_allclose(
         model.params.to_numpy()[1], pooled.params.to_numpy()[1] * mean, rtol=1e-9
     )
+
+
+@dataclass(frozen=True)
+class RowsAbove(Statistic):
+    """How many rows have a target above a level: ``rows``."""
+
+    level: float
+
+    def shapes(self, plan: Any) -> Mapping[str, Shape]:
+        return {"rows": Sums(nonnegative=True)}
+
+    def sums(self, rows: FitRows) -> Mapping[str, RowSum]:
+        above = (rows.design.b > self.level)[:, None]
+        return {"rows": RowSum(above.astype(np.float64), np.ones(above.shape))}
+
+
+def share_above_the_mean(settings: Settings) -> Dialogue[float]:
+    """The share of visits above their mean over all clients."""
+    agreement = yield from agree("visits ~ 1", settings)
+    n = sum(each.n for each in agreement.moments)
+    mean = sum(each.n * each.target_mean for each in agreement.moments) / n
+    sums = yield from sums_of(agreement.rows, {"above": RowsAbove(mean)})
+    return float(sums["above"]["rows"][0, 0]) / n
+
+
+@pytest.mark.parametrize("way", [{}, {"secure": True}, {"strict": True}])
+def test_a_sum_over_rows_is_one_class_and_one_line_and_an_analysis_is_one_dialogue(
+    monkeypatch: pytest.MonkeyPatch, way: dict[str, Any]
+) -> None:
+    monkeypatch.setitem(STATISTICS, "RowsAbove", RowsAbove)
+    visits = np.concatenate([frame["visits"] for frame in people().values()])
+    share = analyse(share_above_the_mean, people(), **way)
+    assert share == pytest.approx(np.mean(visits > visits.mean()), rel=1e-12)
 
 
 def test_the_guide_names_files_and_tables_that_exist() -> None:

@@ -18,7 +18,7 @@ from fedsplit.dialogue import Dialogue, converse, replay
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.cross_validation import make_folds
-from fedsplit.regression.fit import prepare, with_declaration
+from fedsplit.regression.fit import prepare
 from fedsplit.regression.options import FitOptions, PathOptions
 from fedsplit.regression.path import regularisation
 from fedsplit.regression.server import minimise
@@ -48,21 +48,22 @@ def _members(options: Any) -> tuple[Members, Any]:
     found = sources(options.data, options.group, options.reading)
     channel: Any = LocalChannel(DatasetCohort([Dataset(source) for source in found]))
     if not options.secure:
-        return Members(channel), options
-    options = with_declaration(channel, options)
+        return Members(channel), channel
     summed = SummedChannel(channel)
-    return Members(summed, summed=summed.clients), options
+    return Members(summed, summed=summed.clients), channel
 
 
 def _of_fit(formula: str, **options: Any) -> tuple[FitDriver, Callable[[], Dialogue[Any]]]:
-    members, chosen = _members(FitOptions(rows(), formula, group="site", **options))
-    agreement = prepare(members, chosen)
-    return FitDriver(members), lambda: glm(agreement, chosen.settings, {})
+    chosen = FitOptions(rows(), formula, group="site", **options)
+    members, before = _members(chosen)
+    agreement = prepare(members, chosen, before)
+    return FitDriver(members), lambda: glm(agreement)
 
 
 def _of_path(formula: str, **options: Any) -> tuple[FitDriver, Callable[[], Dialogue[Any]]]:
-    members, chosen = _members(PathOptions(rows(), formula, group="site", **options))
-    agreement = prepare(members, chosen)
+    chosen = PathOptions(rows(), formula, group="site", **options)
+    members, before = _members(chosen)
+    agreement = prepare(members, chosen, before)
     folds = make_folds(agreement, chosen.folds, chosen.seed)
     return FitDriver(members), lambda: regularisation(agreement, chosen, folds=folds)
 

@@ -27,7 +27,7 @@ from fedsplit.regression.client.survey import SurveyAnswer
 from fedsplit.regression.client.validation import check_coding
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import agree_on_plan, draft_of
-from fedsplit.regression.server.federation import FitAsking
+from fedsplit.regression.server.federation import FitDriver
 from fedsplit.remote import codec
 from fedsplit.remote.channel import LocalChannel, Request
 from fedsplit.remote.members import Members
@@ -45,13 +45,6 @@ def weighed() -> dict[str, pd.DataFrame]:
         frame["w"] = rng.integers(1, 4, len(frame)).astype(float)
     frames["hospital0"].loc[4, "age"] = np.nan
     return frames
-
-
-def plan_of(model: fs.Model) -> BasicPlan:
-    """The plan of a model, as that of a derived column."""
-    record = asdict(model.plan)
-    del record["derived"]
-    return BasicPlan(**record)
 
 
 # Weights, offset and exposure
@@ -131,7 +124,7 @@ def test_shares_that_are_whole_at_one_client_are_shares() -> None:
 def inverse_probability(frames: dict[str, pd.DataFrame]) -> tuple[Plan, DerivedColumn]:
     """A plan whose weights are those of inverse probability, by a first model."""
     first = fs.fit(frames, "treated ~ age + C(ward)", family="logistic")
-    column = DerivedColumn(plan_of(first), tuple(first.params.tolist()))
+    column = DerivedColumn.of(first.plan, first.params)
     draft = draft_of(
         Formula("score ~ treated"),
         Settings(weights="treated / p + (1 - treated) / (1 - p)"),
@@ -154,7 +147,7 @@ def test_clients_agree_on_a_plan_with_derived_columns_and_weigh_by_them() -> Non
     frames = weighed()
     draft, _ = inverse_probability(frames)
     members = Members(LocalChannel(DatasetCohort([Dataset(each) for each in sources(frames)])))
-    agreed = converse(agree_on_plan(draft, Settings()), FitAsking(members))
+    agreed = converse(agree_on_plan(draft, Settings()), FitDriver(members))
     assert agreed.plan.columns == ["score", "treated"]
     assert agreed.plan.types == {"score": "number", "treated": "number"}
     assert agreed.used["hospital0"] == len(frames["hospital0"]) - 1  # whose age is missing
@@ -179,19 +172,19 @@ def test_a_derived_column_without_its_coefficients_or_of_several_means_is_refuse
     frames = weighed()
     first = fs.fit(frames, "treated ~ age", family="logistic")
     with pytest.raises(fs.InputError, match="a coefficient for each column"):
-        DerivedColumn(plan_of(first), (1.0,))
+        DerivedColumn.of(first.plan, (1.0,))
     with pytest.raises(fs.InputError, match="needs a plan"):
         DerivedColumn(BasicPlan("treated ~ age", "logistic", draft=True), (1.0, 2.0))
     several = fs.fit(frames, "ward ~ age", family="multinomial")
     with pytest.raises(fs.InputError, match="one mean a row, multinomial has several"):
-        DerivedColumn(plan_of(several), tuple(several.params.tolist()[:2]))
+        DerivedColumn.of(several.plan, several.params[:2])
 
 
 def test_a_derived_column_needs_no_weights_and_no_covariate() -> None:
     frames = weighed()
     frames["hospital1"] = frames["hospital1"].drop(columns="w")
     first = fs.fit({"a": frames["hospital0"]}, "visits ~ 1", weights="w", family="poisson")
-    column = DerivedColumn(plan_of(first), tuple(first.params.tolist()))
+    column = DerivedColumn.of(first.plan, first.params)
     values = column.values(sources(frames)[1], "here")
     assert len(values) == len(frames["hospital1"])
     np.testing.assert_allclose(values, np.exp(first.params.iloc[0]), rtol=1e-12)
@@ -245,7 +238,7 @@ def test_the_parts_of_an_exchange_may_be_for_different_clients() -> None:
     frames = people()
     draft = Plan("visits ~ poly(age, 2)", "poisson", draft=True)
     channel = channel_to(frames)
-    asking = FitAsking(Members(channel))
+    asking = FitDriver(Members(channel))
     survey = Survey(Coding(draft, False, ("hospital1",)))
     answers = asking.ask(
         Several({"one": survey, "all": ask_arguments(Coding(draft, False, ()), {})})

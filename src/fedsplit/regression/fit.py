@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any, TypeVar
 from warnings import warn
 
 import pandas as pd
@@ -34,7 +33,7 @@ from fedsplit.regression.result.parts import (
     PooledMoments,
     fingerprint_of,
 )
-from fedsplit.regression.server.agreement import Agreement, agree, declaration
+from fedsplit.regression.server.agreement import Agreement, agree
 from fedsplit.regression.server.bias import ClientsAtHand
 from fedsplit.regression.server.federation import FitDriver, release_rows
 from fedsplit.regression.server.glm import FitReport, glm
@@ -84,9 +83,7 @@ def fit(options: FitOptions) -> Model:
     found = sources(options.data, options.group, options.reading, options.missing)
     engine = ENGINES[options.engine]
     with engine.of_sources(found, options.cohorts, options.address) as channel:
-        if options.secure and options.dp is None:  # which declares without looking
-            options = with_declaration(channel, options)
-        model = fit_over(channel, options)
+        model = fit_over(channel, options, before=channel)
         if options.strict:
             model = with_disclosure(model, channel)
         release_rows(channel)  # a model that is kept holds results
@@ -100,7 +97,8 @@ def disclosed_by(options: FitOptions, person: str | None) -> pd.DataFrame:
     found = sources(options.data, options.group, options.reading, options.missing)
     cohort = DatasetCohort([Dataset(source) for source in found])
     cohort.records = True
-    fit_over(LocalChannel(cohort), replace(options, progress=None, checkpoint=None))
+    channel = LocalChannel(cohort)
+    fit_over(channel, replace(options, progress=None, checkpoint=None), before=channel)
     return leverage_table(cohort, person)
 
 
@@ -137,29 +135,12 @@ def with_disclosure(model: Model, channel: Channel) -> Model:
     return replace(model, run=replace(model.run, warnings=[*model.run.warnings, note]))
 
 
-R = TypeVar("R", bound=Regression)
-
-
-def with_declaration(channel: Channel, options: R) -> R:
-    """The options with all that a study with secure sums declares, from clients that tell it."""
-    patience = None
-    if not channel.free:
-        patience = getattr(options, "patience", None) or Patience()
-    members = Members(channel, patience)
-    formula, excluded = asked_formula(options)
-    plan = declaration(members, formula, options.settings, excluded)
-    levels = {**plan.levels, **options.declared_levels}
-    declared: dict[str, Any] = {"formula": plan.formula, "target": None, "types": plan.types}
-    if isinstance(options, FitOptions):
-        declared["elastic_net"] = None  # l1 and ridge say the same
-    return replace(options, levels=levels, **declared)
-
-
-def fit_over(channel: Channel, options: FitOptions) -> Model:
+def fit_over(channel: Channel, options: FitOptions, before: Channel | None = None) -> Model:
     """Fit a regression to the clients that a channel reaches.
 
     The options ``data`` and ``engine`` are not used: they are what a channel is opened from. When
-    clients are removed, the others agree anew and go on from the coefficients reached.
+    clients are removed, the others agree anew and go on from the coefficients reached. ``before``
+    reaches clients that may be asked one by one, what a model with secure sums declares.
     """
     settings = options.settings
     about = {
@@ -184,10 +165,10 @@ def fit_over(channel: Channel, options: FitOptions) -> Model:
         reached: Mapping[str, float] = {}
         while True:
             try:
-                agreement = prepare(members, options)
+                agreement = prepare(members, options, before)
                 driver = FitDriver(members, settings.rounds, options.progress)
-                fitting = glm(agreement, settings, reached)
-                return make_model(driver, agreement, driver.run(fitting))
+                made = driver.run(glm(agreement, reached))
+                return make_model(driver, agreement, made)
             except Removed as gone:
                 members = members.without(gone.names)
                 reached = gone.reached or reached
@@ -215,10 +196,15 @@ def fit_with_noise(members: Members, options: Regression) -> Model:
     return noisy_model(settings, search, found, members.history)
 
 
-def prepare(members: Members, options: Regression) -> Agreement:
+def prepare(members: Members, options: Regression, before: Channel | None = None) -> Agreement:
     """Agree with the clients on columns and categories."""
     formula, excluded = asked_formula(options)
-    return agree(members, formula, options.settings, excluded)
+    asked = None
+    if before is not None and members.summed:
+        asked = Members(before, None if before.free else members.patience)
+    driver = FitDriver(members, before=asked)
+    agreement = driver.run(agree(formula, options.settings, excluded))
+    return replace(agreement, exchanges=tuple(members.history.exchanges))
 
 
 def asked_formula(options: Regression) -> tuple[Formula, list[str]]:

@@ -22,7 +22,7 @@ from fedsplit.regression.client.findings import Finding, in_lines
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.cross_validation import Fold, cross_validation, make_folds
 from fedsplit.regression.fields import with_options
-from fedsplit.regression.fit import make_model, prepare, with_declaration
+from fedsplit.regression.fit import make_model, prepare
 from fedsplit.regression.options import PathOptions, Settings
 from fedsplit.regression.result.certificate import FitCertificate
 from fedsplit.regression.result.model import Model
@@ -214,10 +214,9 @@ def path(options: PathOptions) -> RegularisationPath:
     channel = LocalChannel(DatasetCohort([Dataset(source) for source in own]))
     members = Members(channel)
     if options.secure:
-        options = with_declaration(channel, options)
         summed = SummedChannel(channel)
         members = Members(summed, summed=summed.clients)
-    agreement = prepare(members, options)
+    agreement = prepare(members, options, before=channel)
     folds = make_folds(agreement, options.folds, options.seed)
     problem, found = FitDriver(members).run(regularisation(agreement, options, lambdas, folds))
     at_hand = ClientsAtHand(members, problem)
@@ -232,7 +231,7 @@ def regularisation(
     folds: Sequence[Fold] = (),
 ) -> Dialogue[tuple[FitProblem, RegularisationPath]]:
     """A regression for one λ after the other; without any, from the largest that matters."""
-    settings, l1_ratio = options.settings, options.l1_ratio
+    settings, l1_ratio = agreement.settings, options.l1_ratio
     labels = list(agreement.plan.classes)
     problem = yield from set_up(
         agreement.rows, agreement.moments, settings, agreement.intercept, labels=labels

@@ -28,6 +28,7 @@ from fedsplit.regression.client.guards.points import (
     RowTerms,
     at_named_points,
     check_allowed,
+    has_proof,
     points_of,
     unpadded,
 )
@@ -202,11 +203,15 @@ class DatasetCohort:
 
     def _state_points(self, key: str, points: Sequence[At] | None, question: CostQuestion) -> None:
         """State what is disclosed at points; None states nothing."""
-        if not self._release.open or points is None:
+        if not self._release.open or points is None or not self._has_proof(key):
             return
         for j, rows in enumerate(self.rows):
             sums = partial(self._of_points, key, points, j, question)
             self._release.state(rows.name, rows.row_ids, sums)
+
+    def _has_proof(self, key: str) -> bool:
+        """Whether it is known which sums over rows are disclosed at a point."""
+        return self._quadratic or has_proof(self._prepared[key][1].clients.terms_of(0))
 
     def _of_points(
         self, key: str, points: Sequence[At], j: int, question: CostQuestion | None = None

@@ -262,6 +262,14 @@ class DerivedColumn:
     plan: BasicPlan
     coefficients: Sequence[float]
 
+    @classmethod
+    def of(cls, plan: Plan, coefficients: Sequence[float] | Array) -> DerivedColumn:
+        """The means of a model whose plan has no derived columns itself."""
+        if plan.derived:
+            raise InputError("a derived column is made of the columns of tables alone")
+        own = {each.name: getattr(plan, each.name) for each in fields(BasicPlan)}
+        return cls(BasicPlan(**own), [float(each) for each in coefficients])
+
     def __post_init__(self) -> None:
         plan = self.plan
         if plan.draft or plan.family not in FAMILIES or len(self.coefficients) != plan.width:

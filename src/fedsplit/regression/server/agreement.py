@@ -19,13 +19,13 @@ from fedsplit.data.formula.formula import Formula
 from fedsplit.data.pooled.column_statistics import ColumnStatistic
 from fedsplit.data.pooled.function import State
 from fedsplit.data.types import Type
-from fedsplit.dialogue import Dialogue, converse, together
+from fedsplit.dialogue import Dialogue, together
 from fedsplit.errors import InputError, listed
 from fedsplit.loop.trace import Row
 from fedsplit.regression.client.coding import Coding
 from fedsplit.regression.client.design import Moments
 from fedsplit.regression.client.findings import Finding, in_lines
-from fedsplit.regression.client.plan import Plan, columns_of
+from fedsplit.regression.client.plan import DerivedColumn, Plan, columns_of
 from fedsplit.regression.client.questions.sum_question import SumAnswer, SumQuestion
 from fedsplit.regression.client.questions.survey import Survey
 from fedsplit.regression.client.statistics.functions import OfArgument, RowsInside
@@ -37,9 +37,13 @@ from fedsplit.regression.server.column_types import (
     with_columns,
     with_types,
 )
-from fedsplit.regression.server.federation import CodedRows, FitAsking, FitDriver, code_rows
+from fedsplit.regression.server.federation import (
+    BeforeSums,
+    CodedRows,
+    SummedClients,
+    code_rows,
+)
 from fedsplit.regression.server.levels import with_levels
-from fedsplit.remote.members import Members
 from fedsplit.statistic import Statistic
 
 USED = ""
@@ -53,6 +57,8 @@ class Agreement:
     Attributes
     ----------
     formula : Formula
+    settings : Settings
+        With all that was declared.
     plan : Plan
         How every client makes a design of its rows.
     rows : CodedRows
@@ -70,6 +76,7 @@ class Agreement:
     """
 
     formula: Formula
+    settings: Settings
     plan: Plan
     rows: CodedRows
     moments: Sequence[Moments]
@@ -100,6 +107,8 @@ class AgreedPlan(NamedTuple):
         The clients without any value.
     findings : list of Finding
         What is to be said of levels, and what sums could disclose of single rows.
+    settings : Settings or None
+        With all that was declared, where something had to be.
     """
 
     plan: Plan
@@ -107,6 +116,13 @@ class AgreedPlan(NamedTuple):
     used: dict[str, int]
     empty: list[str]
     findings: list[Finding]
+    settings: Settings | None = None
+
+    @property
+    def coding(self) -> Coding:
+        """By which the clients that take part are asked about rows of the plan."""
+        strict = self.settings is not None and self.settings.strict
+        return Coding(self.plan, strict, tuple(self.used))
 
 
 class AgreedStates(NamedTuple):
@@ -127,8 +143,11 @@ class AgreedStates(NamedTuple):
 
 
 def agree(
-    members: Members, formula: Formula, settings: Settings, excluded: Sequence[str] = ()
-) -> Agreement:
+    formula: Formula | str,
+    settings: Settings,
+    excluded: Sequence[str] = (),
+    derived: Mapping[str, DerivedColumn] | None = None,
+) -> Dialogue[Agreement]:
     """Agree with the clients on a plan, and ask for the moments of the rows that it makes.
 
     Two exchanges are enough unless clients have different types in a category, or a function needs
@@ -136,42 +155,74 @@ def agree(
 
     Parameters
     ----------
-    members : Members
-    formula : Formula
+    formula : Formula or str
         In which ``.`` may stand for all other columns but those ``excluded``.
     settings : Settings
     excluded : sequence of str
+    derived : mapping of str to DerivedColumn, optional
+        Columns that the clients compute by earlier models: terms, weights and offsets may name
+        them.
 
     Raises
     ------
     InputError
         If the clients' columns cannot be those of one model.
     """
-    draft = draft_of(formula, settings, excluded)
-    if settings.secure:
-        draft = with_declarations(draft, settings)
-    agreed = converse(agree_on_plan(draft, settings), FitAsking(members))
+    agreed = yield from agree_on_rows(formula, settings, excluded, derived)
     plan, used = agreed.plan, agreed.used
     if not plan.names:
         raise InputError(f"formula {plan.formula!r}: there is no term on the right")
-    clusters = len(members.summed)
-    rows, moments, findings = FitDriver(members).run(
-        code_rows(CodedRows(tuple(used), plan, settings.strict, clusters=clusters))
+    summed: Sequence[str] = yield SummedClients()
+    rows, moments, findings = yield from code_rows(
+        CodedRows(tuple(used), plan, settings.strict, clusters=len(summed))
     )
     warnings = [each.warnings for each in agreed.counts.values()] + findings
     return Agreement(
         formula=plan.parsed,
+        settings=agreed.settings or settings,
         plan=plan,
         rows=rows,
         moments=moments,
         missing={name: each.rows - used.get(name, 0) for name, each in agreed.counts.items()},
         missing_values=sum((Counter(each.missing) for each in agreed.counts.values()), Counter()),
         warnings=in_lines(chain(agreed.findings, _left_out(agreed), *warnings)),
-        exchanges=tuple(members.history.exchanges),
     )
 
 
-def draft_of(formula: Formula, settings: Settings, excluded: Sequence[str]) -> Plan:
+def agree_on_rows(
+    formula: Formula | str,
+    settings: Settings,
+    excluded: Sequence[str] = (),
+    derived: Mapping[str, DerivedColumn] | None = None,
+) -> Dialogue[AgreedPlan]:
+    """Agree with the clients on a plan, as ``agree`` does, without a design.
+
+    Analyses of columns as they are in the tables, such as counts of levels, begin with it.
+    """
+    if isinstance(formula, str):
+        formula = Formula(formula)
+    draft = draft_of(formula, settings, excluded, derived)
+    if settings.secure:
+        known: Plan | None = yield BeforeSums(declaration(draft, settings))
+        if known is not None:
+            settings = with_declared(settings, known)
+            draft = draft_of(known.parsed, settings, excluded, derived)
+        draft = with_declarations(draft, settings)
+    agreed = yield from agree_on_plan(draft, settings)
+    return agreed._replace(settings=settings)
+
+
+def with_declared(settings: Settings, plan: Plan) -> Settings:
+    """Settings that declare all types and levels of a plan."""
+    return replace(settings, types=plan.types, levels={**plan.levels, **settings.declared_levels})
+
+
+def draft_of(
+    formula: Formula,
+    settings: Settings,
+    excluded: Sequence[str],
+    derived: Mapping[str, DerivedColumn] | None = None,
+) -> Plan:
     """What a user has said of a model, before any client is asked."""
     if not settings.intercept:
         formula = formula.without_intercept()
@@ -185,6 +236,7 @@ def draft_of(formula: Formula, settings: Settings, excluded: Sequence[str]) -> P
         exposure=settings.exposure,
         draft=True,
         excluded=tuple(excluded),
+        derived=derived or {},
     )
     used = plan.columns
     others = tuple(name for name in dict.fromkeys(settings.columns) if name not in used)
@@ -224,16 +276,13 @@ def with_declarations(draft: Plan, settings: Settings) -> Plan:
     return replace(plan, levels={column: declared[column] for column in sorted(plan.categorical)})
 
 
-def declaration(
-    members: Members, formula: Formula, settings: Settings, excluded: Sequence[str]
-) -> Plan:
+def declaration(draft: Plan, settings: Settings) -> Dialogue[Plan]:
     """What a study with secure sums declares, of clients that may be asked before it.
 
     Between organisations no client answers what its columns hold; where all rows are at hand, as
     when a study is tried out, they are surveyed.
     """
-    draft = draft_of(formula, settings, excluded)
-    agreed = converse(agree_on_columns(draft, settings), FitAsking(members))
+    agreed = yield from agree_on_columns(draft, settings)
     lacking = [*agreed.empty, *(agreed.counts.keys() - agreed.used.keys())]
     if lacking:
         raise InputError(

@@ -1,8 +1,8 @@
 """The driver of a regression: whatever is done about asking is done here, once.
 
-The dialogues of a regression ask about rows that are coded alike (``AboutRows``), and about the
-costs that are made of them (``AboutCosts``). The driver knows who takes part, asks all of them at
-once, wherever they are, counts the exchanges, and reports the rounds.
+The dialogues of a regression ask about rows (``FitQuestion``, such as sums over the rows of a plan)
+and about the costs that are made of them (``AboutCosts``). The driver knows who takes part, asks
+all of them at once, wherever they are, counts the exchanges, and reports the rounds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -79,20 +78,10 @@ class CodedRows:
     clusters: int = 0
     told: Mapping[str, Values] = field(default_factory=dict)
 
-
-@dataclass(frozen=True)
-class AboutRows:
-    """A question about coded rows; the answer is a list with one entry for each client.
-
-    Attributes
-    ----------
-    rows : CodedRows
-    question : callable
-        The question to a cohort, from the coding of its rows.
-    """
-
-    rows: CodedRows
-    question: Callable[[Coding], FitQuestion]
+    @property
+    def coding(self) -> Coding:
+        """By which their clients are asked about them."""
+        return Coding(self.plan, self.strict, self.names)
 
 
 class RowCosts(Protocol):
@@ -118,6 +107,19 @@ class AboutCosts(NamedTuple):
 
     costs: RowCosts
     question: Any
+
+
+class SummedClients(NamedTuple):
+    """Which clients are seen added up, as one; the answer is a tuple of their names, or empty."""
+
+
+class BeforeSums(NamedTuple):
+    """A dialogue for clients that may be asked one by one before sums over all are.
+
+    The answer is its result, or None where the clients answer by sums alone.
+    """
+
+    dialogue: Dialogue[Any]
 
 
 class Everyone(NamedTuple):
@@ -185,6 +187,8 @@ class FitDriver:
         The budget: who wants to ask more about costs gets a ``BudgetSpent``.
     report : callable, optional
         Called with a ``Progress`` after every round, with gaps in the units of the files.
+    before : Members, optional
+        The clients whose sums the members tell, where they may be asked one by one before.
 
     Attributes
     ----------
@@ -199,8 +203,10 @@ class FitDriver:
         members: Members,
         rounds: float = math.inf,
         report: Callable[[Progress], object] | None = None,
+        before: Members | None = None,
     ) -> None:
         self.members = members
+        self._before = before
         self.trace = Trace(math.nan)
         self.begun = len(members.history.exchanges)
         self._rounds = rounds
@@ -208,11 +214,11 @@ class FitDriver:
         # by the identity of the costs, which are kept so that it stays theirs
         self._conversations: dict[int, tuple[RowCosts, Conversation]] = {}
 
-    def run(self, dialogue: Dialogue[R]) -> R:
-        """Carry a dialogue to its end."""
+    def run(self, dialogue: Dialogue[R], watch: Callable[[Any, Any], object] | None = None) -> R:
+        """Carry a dialogue to its end; ``watch`` sees every question with its answer."""
         with one_blas_thread(), np.errstate(**QUIET):
             try:
-                return converse(dialogue, self)
+                return converse(dialogue, self, watch)
             except Diverged as error:
                 error.result.trace.rows.extend(self.trace.rows)
                 raise
@@ -221,10 +227,23 @@ class FitDriver:
                 self.members.history.exchanges += self.trace.rows
                 raise
 
-    def ask(self, question: AboutRows | AboutCosts) -> Any:
-        """Answer a question of a dialogue, or carry out what it wants of the driver."""
-        if isinstance(question, AboutRows):
-            return self._ask_about_rows(question)
+    def ask(self, question: Any) -> Any:
+        """Answer a question of a dialogue, or carry out what it wants of the driver.
+
+        By client, its answer to a ``FitQuestion``; of ``Several`` the answers to each, by its name,
+        of those about rows in one exchange.
+        """
+        match question:
+            case FitQuestion():
+                return self._ask_about_rows({"": question})[""]
+            case Several(questions=parts):
+                rows = {key: each for key, each in parts.items() if isinstance(each, FitQuestion)}
+                others = {key: self.ask(each) for key, each in parts.items() if key not in rows}
+                return others | (self._ask_about_rows(rows) if rows else {})
+            case SummedClients():
+                return self.members.summed
+            case BeforeSums(dialogue=before):
+                return None if self._before is None else FitDriver(self._before).run(before)
         costs, asked = question
         conversation = self._conversation(costs)
         match asked:
@@ -258,12 +277,25 @@ class FitDriver:
             self._conversations[id(costs)] = costs, made
         return self._conversations[id(costs)][1]
 
-    def _ask_about_rows(self, about: AboutRows) -> list[Any]:
-        members = self.members.only(about.rows.names)
-        codings = _codings(members, about.rows)
-        questions = {at: about.question(coding) for at, coding in codings.items()}
-        requests = {at: Request(each) for at, each in questions.items()}
-        return _entries(_heard(members, requests, _insisting(members)))
+    def _ask_about_rows(self, questions: Mapping[str, FitQuestion]) -> dict[str, dict[str, Any]]:
+        """Ask each cohort what is for it, in one exchange."""
+        members = self.members
+        if all(each.names for each in questions.values()):
+            members = members.only([name for each in questions.values() for name in each.names])
+        requests: dict[int, Request] = {}
+        own: dict[int, dict[str, FitQuestion]] = {}
+        for at, names in members.cohorts.items():
+            parts = {key: each.among(names) for key, each in questions.items()}
+            own[at] = {key: each for key, each in parts.items() if each is not None}
+            if own[at]:
+                requests[at] = Request(joined(own[at]))
+        replies = _heard(members, requests, _insisting(members))
+        answers: dict[str, dict[str, Any]] = {key: {} for key in questions}
+        for at, reply in replies.items():
+            for key, part in own[at].items():
+                entries = reply.value[key] if len(own[at]) > 1 else reply.value
+                answers[key] |= zip(part.names or members.cohorts[at], entries, strict=True)
+        return answers
 
     def _show(self, costs: RowCosts, conversation: Conversation, effect: Reported) -> None:
         """Report a round, with a proof of its gap if that is quick and costs nothing."""
@@ -315,57 +347,24 @@ def code_rows(
     moments, warnings : list of Moments, list of sequences of Finding
         Of each client.
     """
-    statistic = DesignMoments()
-    coded: list[SumAnswer] = yield AboutRows(rows, partial(SumQuestion, {"": statistic}))
-    told = {name: each.values[""] for name, each in zip(rows.names, coded, strict=True)}
+    coded: dict[str, SumAnswer] = yield SumQuestion({"": DesignMoments()}, rows.coding)
+    told = {name: coded[name].values[""] for name in rows.names}
     matrices, directions = np.sum([each["withholds"][0] for each in told.values()], axis=0) == 0
     found = replace(rows, matrices=bool(matrices), directions=bool(directions), told=told)
     moments = [moments_of(each, rows.plan) for each in told.values()]
-    return found, moments, [each.warnings for each in coded]
+    return found, moments, [coded[name].warnings for name in rows.names]
 
 
 def sums_of(
-    rows: CodedRows, statistics: Mapping[str, Statistic]
+    about: CodedRows | Coding, statistics: Mapping[str, Statistic]
 ) -> Dialogue[dict[str, dict[str, Array]]]:
-    """The sums over the rows of all clients, by the name of a statistic and of its part."""
-    answers: list[SumAnswer] = yield AboutRows(rows, partial(SumQuestion, statistics))
-    return SumQuestion(statistics, Coding(rows.plan, rows.strict, rows.names)).pooled(answers)
+    """The sums over the rows of all clients, by the name of a statistic and of its part.
 
-
-class FitAsking:
-    """Who answers the questions of a dialogue about rows: all clients that a question is for.
-
-    Parameters
-    ----------
-    members : Members
+    A ``Coding`` is enough for statistics of rows that are no design yet.
     """
-
-    def __init__(self, members: Members) -> None:
-        self._members = members
-
-    def ask(self, question: FitQuestion | Several) -> dict[str, Any]:
-        """By client, its answer; of several questions the answers to each, by its name."""
-        if isinstance(question, Several):
-            return self._ask(question.questions)
-        return self._ask({"": question})[""]
-
-    def _ask(self, questions: Mapping[str, FitQuestion]) -> dict[str, dict[str, Any]]:
-        """Ask each cohort what is for it, in one exchange."""
-        requests: dict[int, Request] = {}
-        own: dict[int, dict[str, FitQuestion]] = {}
-        for at, names in self._members.cohorts.items():
-            parts = {key: each.among(names) for key, each in questions.items()}
-            own[at] = {key: each for key, each in parts.items() if each is not None}
-            if own[at]:
-                requests[at] = Request(joined(own[at]))
-        replies = _heard(self._members, requests, _insisting(self._members))
-        answers: dict[str, dict[str, Any]] = {key: {} for key in questions}
-        for at, reply in replies.items():
-            for key, part in own[at].items():
-                entries = reply.value[key] if len(own[at]) > 1 else reply.value
-                names = part.names or self._members.cohorts[at]
-                answers[key] |= zip(names, entries, strict=True)
-        return answers
+    question = SumQuestion(statistics, about if isinstance(about, Coding) else about.coding)
+    answers: dict[str, SumAnswer] = yield question
+    return question.pooled(list(answers.values()))
 
 
 def release_rows(channel: Channel) -> None:

@@ -20,7 +20,6 @@ from fedsplit.regression.client.design import Recession
 from fedsplit.regression.client.findings import in_lines
 from fedsplit.regression.client.questions.sum_question import SumAnswer, SumQuestion
 from fedsplit.regression.client.statistics.costs import CostAlong, with_ridge
-from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import Agreement
 from fedsplit.regression.server.federation import InTrace, about
 from fedsplit.regression.server.firth import FirthMinimum, firth
@@ -96,24 +95,21 @@ class FitReport:
         return 0 if limit is None else limit.kernel.shape[1]
 
 
-def glm(
-    agreement: Agreement, settings: Settings, reached: Mapping[str, float]
-) -> Dialogue[FitReport]:
+def glm(agreement: Agreement, reached: Mapping[str, float] | None = None) -> Dialogue[FitReport]:
     """Fit a regression to the rows that clients have agreed on.
 
     Parameters
     ----------
     agreement : Agreement
-    settings : Settings
-    reached : mapping of str to float
+    reached : mapping of str to float, optional
         Coefficients to start from, by name: those of a run that lost a client.
     """
     problem = yield from set_up(
-        *(agreement.rows, agreement.moments, settings, agreement.intercept),
+        *(agreement.rows, agreement.moments, agreement.settings, agreement.intercept),
         labels=list(agreement.plan.classes),
     )
     problem = yield from in_robust_units(problem)
-    return (yield from fit_problem(problem, agreement.missing, reached))
+    return (yield from fit_problem(problem, agreement.missing, reached or {}))
 
 
 def in_robust_units(problem: FitProblem) -> Dialogue[FitProblem]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +21,7 @@ from fedsplit.regression.client.privacy.sums import Noise
 from fedsplit.regression.client.questions.noisy import NoisedSum, NoisySums
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import draft_of, with_declarations
-from fedsplit.regression.server.federation import AboutRows, CodedRows
+from fedsplit.regression.server.federation import CodedRows
 from fedsplit.regression.server.levels import with_levels
 from fedsplit.remote.members import Members
 
@@ -145,8 +144,9 @@ class PrivateSearch:
         return self._estimate(x, shorter, H, answer, determined=not repaired)
 
     def _ask(self, number: int, x: Array) -> Dialogue[NoisyAnswer]:
-        asked = partial(NoisySums, privacy=self.privacy, number=number, x=x)
-        parts: list[NoisedSum] = yield AboutRows(self._rows, asked)
+        asked = NoisySums(self._rows.coding, self.privacy, number, x)
+        answers: dict[str, NoisedSum] = yield asked
+        parts = [answers[name] for name in self._rows.names]
         total = np.sum([each.high + each.low for each in parts], axis=0)
         a, h, c = np.sqrt(self.privacy.shares(number, self._family.dispersed))
         C, W = self.bounds

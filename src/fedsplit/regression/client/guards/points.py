@@ -126,8 +126,25 @@ def points_of(question: CostQuestion, parts: Mapping[str, Array]) -> list[At] | 
     return None
 
 
+def has_proof(terms: Terms) -> bool:
+    """Whether it is known which sums over rows are disclosed at a point."""
+    return isinstance(terms, LinearTerms | MultinomialTerms)
+
+
 def unpadded(terms: Terms) -> RowTerms:
-    """The terms of one client without rows of weight zero."""
+    """The terms of one client without rows of weight zero.
+
+    Raises
+    ------
+    RequestError
+        For a cost that is no sum over rows, such as a partial likelihood: what a row adds to it
+        depends on the others.
+    """
+    if not has_proof(terms):
+        raise RequestError(
+            "its cost is no sum over its rows: no bound is known on what answers disclose of one, "
+            "and its rules allow none without it"
+        )
     own = cast(RowTerms, terms)
     used = own.w[0] > 0
     if used.all():

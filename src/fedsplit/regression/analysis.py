@@ -1,0 +1,99 @@
+"""Analyses: dialogues about tables, over data as ``fit`` takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias, TypeVar
+
+from fedsplit.clients.oracle import Removed
+from fedsplit.data.sources.client_list import declared
+from fedsplit.data.sources.sources import sources
+from fedsplit.dialogue import Dialogue
+from fedsplit.regression.engines import ENGINES
+from fedsplit.regression.options import Settings
+from fedsplit.regression.server.federation import FitDriver, release_rows
+from fedsplit.remote.channel import Channel
+from fedsplit.remote.members import Members, Patience
+from fedsplit.remote.summed import SummedChannel
+
+R = TypeVar("R")
+
+Analysis: TypeAlias = Callable[[Settings], Dialogue[R]]
+"""A dialogue about the rows of clients, from what is set for all of its models.
+
+It agrees with the clients on a plan by ``agree``, asks for sums over the rows of it by
+``sums_of``, and fits models by ``glm``.
+"""
+
+
+def analyse(
+    analysis: Analysis[R],
+    data: object,
+    *,
+    group: str | None = None,
+    engine: str = "local",
+    cohorts: int | None = None,
+    address: str | None = None,
+    watch: Callable[[Any, Any], object] | None = None,
+    **settings: Any,
+) -> R:
+    """Run an analysis over clients that keep their rows.
+
+    Parameters
+    ----------
+    analysis : callable
+        Makes the dialogue from the ``Settings``.
+    data, group, engine, cohorts, address
+        As ``fit`` takes them.
+    watch : callable, optional
+        Called with every question and what was answered. The answers carry a new dialogue to the
+        same result by ``replay``.
+    **settings
+        Fields of ``Settings``, such as ``secure``, ``strict``, ``types`` and ``levels``.
+
+    Returns
+    -------
+    Any
+        What the dialogue returns.
+
+    Examples
+    --------
+    >>> def mean_age(settings):
+    ...     agreement = yield from agree("age ~ 1", settings)
+    ...     return agreement.moments
+    >>> analyse(mean_age, "hospitals/*.csv", strict=True)  # doctest: +SKIP
+    """
+    types, reading = declared(data)
+    given = Settings(**settings)
+    given = Settings(**{**settings, "types": {**types, **given.declared} or None})
+    reading = reading.joined(given.reading)
+    with ENGINES[engine].of_sources(
+        sources(data, group, reading, given.missing), cohorts, address
+    ) as channel:
+        try:
+            return analyse_over(channel, analysis, given, watch)
+        finally:
+            release_rows(channel)
+
+
+def analyse_over(
+    channel: Channel,
+    analysis: Analysis[R],
+    settings: Settings,
+    watch: Callable[[Any, Any], object] | None = None,
+) -> R:
+    """Run an analysis over the clients that a channel reaches.
+
+    When clients are removed, it begins anew with the others.
+    """
+    patience = None if channel.free else Patience()
+    members, before = Members(channel, patience), None
+    if settings.secure:
+        summed = SummedChannel(channel)
+        members, before = Members(summed, Patience(), summed=summed.clients), members
+    while True:
+        driver = FitDriver(members, settings.rounds, before=before)
+        try:
+            return driver.run(analysis(settings), watch)
+        except Removed as gone:
+            members = members.without(gone.names)
