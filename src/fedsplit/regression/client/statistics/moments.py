@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -115,10 +116,11 @@ def _shape(plan: Plan) -> AboutMeans:
     return AboutMeans(plan.width + 1 + quadratic, _pairs(plan.width, quadratic))
 
 
+@lru_cache(maxsize=64)
 def _pairs(p: int, quadratic: bool) -> Pairs:
     """Those of p columns, the square of the target, and those with the target less its offset."""
-    crossed = [(p + 1, p + 1), *((k, p + 1) for k in range(p))] if quadratic else []
-    return [*triangle(p), (p, p), *crossed]
+    crossed = ((p + 1, p + 1), *((k, p + 1) for k in range(p))) if quadratic else ()
+    return (*triangle(p), (p, p), *crossed)
 
 
 @dataclass(frozen=True)
