@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -114,10 +115,11 @@ def _shape(plan: Plan) -> AboutMeans:
     return AboutMeans(plan.width + 1 + net, _pairs(plan.width, net))
 
 
+@lru_cache(maxsize=64)
 def _pairs(p: int, net: bool) -> Pairs:
     """Those of p columns, the square of the target, and those with the target less its offset."""
-    crossed = [(p + 1, p + 1), *((k, p + 1) for k in range(p))] if net else []
-    return [*triangle(p), (p, p), *crossed]
+    crossed = ((p + 1, p + 1), *((k, p + 1) for k in range(p))) if net else ()
+    return (*triangle(p), (p, p), *crossed)
 
 
 @dataclass(frozen=True)
