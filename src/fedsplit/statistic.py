@@ -14,6 +14,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -33,7 +34,7 @@ NOT_FINITE = "an answer that is not finite"
 """What is wrong with an answer whose numbers cannot be used. If those of every client are like
 this, the clients are not to blame: the run itself diverges."""
 
-Pairs: TypeAlias = Sequence[tuple[int, int]]
+Pairs: TypeAlias = tuple[tuple[int, int], ...]
 """Which columns are multiplied."""
 
 Values: TypeAlias = Mapping[str, Array]
@@ -104,7 +105,7 @@ class MeanProducts:
     ----------
     columns : (n, q) array
     weights : (n,) array
-    pairs : sequence of pairs of int
+    pairs : tuple of pairs of int
         The columns of each product.
     """
 
@@ -270,7 +271,7 @@ class AboutMeans(Shape):
     Attributes
     ----------
     q : int
-    pairs : sequence of pairs of int
+    pairs : tuple of pairs of int
         With the square of every column.
     bounded : bool
         Whether numbers are refused with which sums over clients would overflow; otherwise squares
@@ -465,14 +466,16 @@ class Statistic(ABC):
         return {name: shape.read(total) for name, shape in self.shapes(plan).items()}
 
 
+@lru_cache(maxsize=64)
 def _indices(pairs: Pairs) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     found = np.array(pairs, dtype=np.intp).reshape(-1, 2)
     return found[:, 0], found[:, 1]
 
 
+@lru_cache(maxsize=64)
 def triangle(q: int) -> Pairs:
     """Every pair of q columns, once."""
-    return list(zip(*(each.tolist() for each in np.tril_indices(q)), strict=True))
+    return tuple(zip(*(each.tolist() for each in np.tril_indices(q)), strict=True))
 
 
 STATISTICS: dict[str, type[Statistic]] = {}

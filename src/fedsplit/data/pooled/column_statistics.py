@@ -59,11 +59,11 @@ class ColumnMoments:
     @property
     def shape(self) -> Shape:
         """Of what comes back."""
-        return AboutMeans(1, [(0, 0)], bounded=True)
+        return AboutMeans(1, ((0, 0),), bounded=True)
 
     def part(self, x: Array, limit: Withheld) -> Part:
         """What a client sums: of its values, (n,); small counts are withheld."""
-        return MeanProducts(x[:, None], np.ones(len(x)), [(0, 0)])
+        return MeanProducts(x[:, None], np.ones(len(x)), ((0, 0),))
 
 
 @dataclass(frozen=True)

@@ -287,18 +287,18 @@ class DatasetCohort:
 
     def _cost(self, key: str, known: dict[bytes, Any], j: int, x: Array) -> CostAt:
         """The cost of client j at a point; all clients are evaluated at once, ``known`` is kept."""
-        clients = self._prepared[key][1].with_ridge(0.0).clients
         at = x.tobytes()
         if at not in known:
+            clients = self._prepared[key][1].with_ridge(0.0).clients
             points = [At(x, value=True, slope=True, matrix=True)]
             self._check_size(key, points)
             parts = clients.ask(Evaluate(x)).parts
             if self._guarded:
                 parts = rounded_parts(Evaluate(x), parts, self._terms(key))
-            known[at] = parts, []
+            known[at] = parts, clients, []
 
         def curvature() -> Array:
-            hessians = known[at][1]
+            _, clients, hessians = known[at]
             if not hessians:
                 found = clients.ask(Information(x)).rows
                 hessians.append(rounded_products(found) if self._guarded else found)

@@ -120,7 +120,8 @@ class Rules:
 
     def asked(self, strict: bool) -> Rules:
         """The rules for a request: a server may ask for refusals, and not for warnings only."""
-        return replace(self, refuse=self.refuse or strict)
+        # asked of every client of a cohort: nothing is copied where nothing changes
+        return self if self.refuse or not strict else replace(self, refuse=True)
 
     @property
     def limits_noise(self) -> bool:

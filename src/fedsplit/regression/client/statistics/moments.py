@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,7 @@ class DesignMoments(Statistic):
 
     def sums(self, rows: FitRows) -> Mapping[str, Part]:
         design = rows.design
-        A, b, w, o = design.A, design.b, design.w, design.o
+        A, b, w, o = design.determining, design.b, design.w, design.o
         one = np.ones((len(b), 1))
         pairs = _pairs(A.shape[1], design.family.has_units)
         columns = [A, b, b - o] if design.family.has_units else [A, b]
@@ -114,10 +115,11 @@ def _shape(plan: Plan) -> AboutMeans:
     return AboutMeans(plan.width + 1 + net, _pairs(plan.width, net))
 
 
+@lru_cache(maxsize=64)
 def _pairs(p: int, net: bool) -> Pairs:
     """Those of p columns, the square of the target, and those with the target less its offset."""
-    crossed = [(p + 1, p + 1), *((k, p + 1) for k in range(p))] if net else []
-    return [*triangle(p), (p, p), *crossed]
+    crossed = ((p + 1, p + 1), *((k, p + 1) for k in range(p))) if net else ()
+    return (*triangle(p), (p, p), *crossed)
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,7 @@ class CombinedProducts(Statistic):
         return {"products": Sums(self.directions.shape[1], None)}
 
     def sums(self, rows: FitRows) -> Mapping[str, Part]:
-        A = rows.design.A
+        A = rows.design.determining
         check_scaling(self.scaling, rows.design)
         check_whitening(self.directions, rows.design)
         if rows.design.scaling is None:
