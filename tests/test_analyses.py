@@ -12,12 +12,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import ray
+import statsmodels.api as sm
 import statsmodels.formula.api as smf
 from scipy.special import expit
 
 import analyses
 from analyses import ANALYSES
+from analyses.cox import cox
 from analyses.describe import describe, suppressed
+from analyses.negative_binomial import negative_binomial
+from analyses.robust import robust
 from analyses.weighted import weighted
 from fedsplit.clients.questions import QUESTIONS
 from fedsplit.data.sources.sources import sources
@@ -168,6 +172,34 @@ def test_every_analysis_on_ray_is_that_of_this_process(monkeypatch: pytest.Monke
             ray.shutdown()
 
 
+@pytest.mark.parametrize("correction", ["HC0", "HC1", "HC2", "HC3"])
+@pytest.mark.parametrize(
+    ("formula", "family"), [("y ~ a + b + t", "gaussian"), ("t ~ a + b", "logistic")]
+)
+def test_robust_errors_are_those_of_the_pooled_rows(
+    formula: str, family: str, correction: str
+) -> None:
+    ours = analyse(robust(formula, family, correction), trials())
+    if family == "gaussian":
+        fit = smf.ols(formula, pooled()).fit(cov_type=correction)
+        expected = np.column_stack([fit.params, fit.bse])
+    else:
+        fit = smf.logit(formula, pooled()).fit(disp=0, tol=1e-14)
+        expected = np.column_stack([fit.params, _logistic_errors(fit, correction)])
+    assert_close(ours, expected, rtol=1e-8)
+
+
+def _logistic_errors(fit: Any, correction: str) -> Any:
+    """The definition, on pooled rows."""
+    A, b, p = fit.model.exog, fit.model.endog, fit.predict()
+    inverse = np.linalg.inv((A * (p * (1 - p))[:, None]).T @ A)
+    h = p * (1 - p) * np.einsum("ij,jk,ik->i", A, inverse, A)
+    factor = {"HC0": 1.0, "HC1": len(b) / (len(b) - A.shape[1])}.get(correction, 1.0)
+    power = {"HC2": 0.5, "HC3": 1.0}.get(correction, 0.0)
+    scores = A * ((b - p) / (1 - h) ** power)[:, None]
+    return np.sqrt(factor * np.diag(inverse @ scores.T @ scores @ inverse))
+
+
 def test_a_description_is_that_of_the_pooled_rows() -> None:
     ours = analyse(describe(["a", "sex"], "t"), trials())
     rows = pooled()
@@ -243,3 +275,62 @@ def test_errors_of_a_weighted_effect_know_of_the_first_model() -> None:
     # weights that count as known have other errors
     known = smf.wls("y ~ t", rows, weights=w).fit(cov_type="HC0").bse
     assert abs(ours["se"]["t"] / known["t"] - 1) > 0.05
+
+
+def _stratified(columns: list[str]) -> Any:
+    rows = pooled()
+    model = sm.PHReg(rows["time"], rows[columns], rows["died"], strata=rows["site"], ties="breslow")
+    return model.fit(tol=1e-13)
+
+
+def test_hazard_ratios_are_those_of_the_pooled_rows_with_a_baseline_for_every_site() -> None:
+    expected = _stratified(["a", "t"])
+    ours = analyse(cox("Surv(time, died) ~ a + t"), trials())
+    assert list(ours.index) == ["a", "t"]  # the constant cancels
+    assert_close(ours, np.column_stack([expected.params, expected.bse]), rtol=1e-6)
+    assert ours.attrs["events"] == pooled().died.sum()
+    open_ = analyse(cox("Surv(time, died) ~ a + t"), trials(), secure=True)
+    assert open_.attrs == ours.attrs
+
+
+def test_a_covariate_of_sites_is_not_identified_by_baselines_of_sites() -> None:
+    for way in ({}, {"secure": True}):
+        options: dict[str, Any] = way
+        ours = analyse(cox("Surv(time, died) ~ a + altitude + t"), trials(), **options)
+        assert ours.attrs["aliased"] == ["altitude"]
+        without = analyse(cox("Surv(time, died) ~ a + t"), trials())
+        np.testing.assert_allclose(ours.loc[["a", "t"]], without, rtol=1e-9)
+        assert np.isnan(ours.loc["altitude", "coef"])
+    # nor is what differs from another covariate by a number of each site
+    frames = {name: frame.assign(c=frame.a + frame.altitude) for name, frame in trials().items()}
+    assert analyse(cox("Surv(time, died) ~ a + c"), frames).attrs["aliased"] == ["c"]
+    with pytest.raises(InputError, match="altitude is the same in all rows of a client"):
+        analyse(cox("Surv(time, died) ~ a + altitude"), trials(), aliased="refuse")
+
+
+def test_categories_beside_baselines_have_a_reference_level() -> None:
+    ours = analyse(cox("Surv(time, died) ~ sex"), trials())
+    assert list(ours.index) == ["sex[T.m]"]
+
+
+def test_a_target_of_two_columns_is_for_the_family_that_it_is_of() -> None:
+    with pytest.raises(InputError, match="it is a target of survival, not of gaussian"):
+        analyse(robust("Surv(time, died) ~ a"), trials())
+    with pytest.raises(InputError, match="it is a target of logistic, not of cox"):
+        analyse(cox("cbind(visits, died) ~ a"), trials())
+
+
+def test_counts_of_a_given_dispersion_are_fitted_as_by_the_pooled_rows() -> None:
+    family = sm.families.NegativeBinomial(alpha=0.5)
+    expected = smf.glm("visits ~ a + t", pooled(), family=family).fit(tol=1e-14)
+    ours = analyse(negative_binomial("visits ~ a + t", theta=2.0), trials())
+    assert_close(ours, np.column_stack([expected.params, expected.bse]), rtol=1e-8)
+    assert ours.attrs["llf"] == pytest.approx(expected.llf, rel=1e-10)
+
+
+def test_the_dispersion_of_counts_is_that_of_the_pooled_likelihood() -> None:
+    expected = smf.negativebinomial("visits ~ a + t", pooled()).fit(disp=0, maxiter=500, gtol=1e-9)
+    ours = analyse(negative_binomial("visits ~ a + t"), trials())
+    assert 1 / ours.attrs["theta"] == pytest.approx(expected.params["alpha"], rel=1e-5)
+    np.testing.assert_allclose(ours["coef"], expected.params.iloc[:3], rtol=1e-4, atol=1e-6)
+    assert ours.attrs["llf"] >= expected.llf - 1e-8

@@ -331,7 +331,7 @@ def test_a_target_of_successes_and_failures_is_two_columns_of_counts() -> None:
     assert formula.target == "cbind(x, y - x)"
     assert formula.target_column is None
     assert formula.target_columns == ["x", "y"]
-    successes, failures = formula.counts(*coded(FRAME, {}))
+    successes, failures = formula.pair(*coded(FRAME, {}))
     np.testing.assert_array_equal(successes, FRAME.x)
     np.testing.assert_array_equal(failures, FRAME.y - FRAME.x)
     assert Formula("y ~ x").grouped is None
@@ -605,7 +605,7 @@ def test_a_plan_is_compiled_once_and_pickled_without_what_was_compiled() -> None
     frame, schema = coded(FRAME, {"g": LEVELS["g"]})
     plan = Plan("y ~ g * log(x)", "gaussian", schema.levels, schema.types)
     names, A, _ = plan.design(frame, "here")
-    assert plan._design_columns is plan._design_columns
+    assert plan.design_columns is plan.design_columns
     restored = pickle.loads(pickle.dumps(plan))
     assert restored == plan
     assert restored.design(frame, "here")[0] == names

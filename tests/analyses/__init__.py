@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from analyses import describe, weighted
+from analyses import cox, describe, negative_binomial, robust, weighted
 from fedsplit.data.tables import Source
 from fedsplit.regression.analysis import Analysis
 from fedsplit.regression.client.dataset import Dataset
@@ -38,6 +38,13 @@ class Toy:
 
 
 ANALYSES = {
+    "robust": Toy(robust.robust("y ~ a + b + t", correction="HC3"), [robust.SquaredScores]),
+    "cox": Toy(cox.cox("Surv(time, died) ~ a + t"), [cox.Events], [cox.CoxFamily()], sums=False),
+    "negative binomial": Toy(
+        negative_binomial.negative_binomial("visits ~ a + t", theta=2.0),
+        [negative_binomial.ThetaScore],
+        [negative_binomial.NegativeBinomialFamily()],
+    ),
     "weighted": Toy(weighted.weighted("t ~ a + b", "y ~ t"), [weighted.StackedScores]),
     "describe": Toy(describe.describe(["a", "sex"], "t"), [describe.ByGroup]),
 }

@@ -122,14 +122,18 @@ class DesignColumns:
             at += product.shape[1]
 
 
-def compile_design(sides: Sides, schema: Schema) -> DesignColumns:
-    """Work out the columns of a formula's terms; raise ValueError if there cannot be such."""
+def compile_design(sides: Sides, schema: Schema, constant: bool = True) -> DesignColumns:
+    """Work out the columns of a formula's terms; raise ValueError if there cannot be such.
+
+    Without ``constant`` a constant term has no column.
+    """
     categories = [factor.as_category(schema) for factor in sides.factors]
     coded = {place for place, category in enumerate(categories) if category is not None}
     _check_width(sides, categories, schema)
     full = fully_coded(sides.terms, coded, sides.intercept)
     terms: list[list[FactorColumns]] = []
-    names = ["Intercept"] * sides.intercept
+    intercept = sides.intercept and constant
+    names = ["Intercept"] * intercept
     for term in sides.terms:
         blocks = [
             _block(place, sides.factors[place], categories[place], schema, (term, place) in full)
@@ -140,9 +144,7 @@ def compile_design(sides: Sides, schema: Schema) -> DesignColumns:
     for name, count in Counter(names).items():
         if count > 1:
             raise ValueError(f"two columns would be named {name}: rename a column or a level")
-    return DesignColumns(
-        schema, names, sides.factors, categories, terms, sides.intercept, sides.offsets
-    )
+    return DesignColumns(schema, names, sides.factors, categories, terms, intercept, sides.offsets)
 
 
 def fully_coded(

@@ -46,13 +46,18 @@ class Formula:
     @property
     def target(self) -> str:
         """The expression on the left."""
-        parts = [factor.text for factor in self._sides.left]
-        return parts[0] if self.grouped is None else f"cbind({', '.join(parts)})"
+        parts = ", ".join(factor.text for factor in self._sides.left)
+        return f"{self.call}({parts})" if self.call else parts
+
+    @property
+    def call(self) -> str:
+        """What a target of two columns is called by, ``cbind`` or ``Surv``; else empty."""
+        return self._sides.call
 
     @property
     def target_column(self) -> str | None:
         """The column on the left, None if the target is an expression of columns."""
-        return self._sides.left[0].column if self.grouped is None else None
+        return None if self.call else self._sides.left[0].column
 
     @property
     def target_columns(self) -> list[str]:
@@ -62,10 +67,10 @@ class Formula:
     @property
     def grouped(self) -> tuple[str, str] | None:
         """The successes and the failures of a target ``cbind(successes, failures)``."""
-        match self._sides.left:
-            case [successes, failures]:
-                return successes.text, failures.text
-        return None
+        if self.call != "cbind":
+            return None
+        successes, failures = self._sides.left
+        return successes.text, failures.text
 
     @cached_property
     def columns(self) -> list[str]:
@@ -125,12 +130,16 @@ class Formula:
         others = [name for name in columns if name not in self.target_columns]
         return Formula(substituted(self.text, quoted(others) or "1"))
 
-    def compile(self, schema: Schema) -> DesignColumns:
-        """Work out the columns of the design, once for all clients."""
+    def compile(self, schema: Schema, constant: bool = True) -> DesignColumns:
+        """Work out the columns of the design, once for all clients.
+
+        Without ``constant`` a constant term has no column, and categories are coded as beside it:
+        for losses in which it cancels.
+        """
         if self.open:
             raise self._error("name the columns, the ones that . stands for are not known here")
         try:
-            return compile_design(self._sides, schema)
+            return compile_design(self._sides, schema, constant)
         except Exception as error:
             raise self._error(_reason(error)) from None
 
@@ -145,16 +154,16 @@ class Formula:
 
     def response(self, frame: pd.DataFrame, schema: Schema | None = None) -> Array:
         """Return the target's values, (n,), which must be numbers."""
-        if self.grouped is not None:
-            raise self._error("a target of successes and failures has two columns")
+        if self.call:
+            raise self._error(f"a target by {self.call}() has two columns")
         return self._numbers(self._sides.left[0], frame, schema)
 
-    def counts(self, frame: pd.DataFrame, schema: Schema | None = None) -> tuple[Array, Array]:
-        """Return the successes and the failures, (n,), of a grouped target."""
-        if self.grouped is None:
-            raise self._error("the target is not cbind(successes, failures)")
-        successes, failures = (self._numbers(part, frame, schema) for part in self._sides.left)
-        return successes, failures
+    def pair(self, frame: pd.DataFrame, schema: Schema | None = None) -> tuple[Array, Array]:
+        """Return both columns, (n,), of a target that has two, such as successes and failures."""
+        if not self.call:
+            raise self._error("the target is one column")
+        first, second = (self._numbers(part, frame, schema) for part in self._sides.left)
+        return first, second
 
     def _numbers(self, factor: TermFactor, frame: pd.DataFrame, schema: Schema | None) -> Array:
         rows = ModelFrame(frame, schema or Schema({}))

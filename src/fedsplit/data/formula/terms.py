@@ -27,7 +27,10 @@ class Sides(NamedTuple):
     Attributes
     ----------
     left : list of TermFactor
-        The target, or the successes and the failures of a grouped one.
+        The target, or both columns of one that has two.
+    call : str
+        What a target of two columns is called by: ``cbind``, of successes and failures, or
+        ``Surv``, of times and events; empty for one column.
     factors : list of TermFactor
         The different factors of all terms, in the order in which they appear.
     terms : list of Term
@@ -41,6 +44,7 @@ class Sides(NamedTuple):
     """
 
     left: list[TermFactor]
+    call: str
     factors: list[TermFactor]
     terms: list[Term]
     intercept: bool
@@ -53,16 +57,16 @@ def read_terms(tree: Node) -> Sides:
     match tree:
         case Operation("~", [Number() | Text() | Operation("~"), _]):
             raise ValueError("it needs one target on the left, as in y ~ x")
-        case Operation("~", [Call("cbind", [successes, failures], []), right]):
-            left = [TermFactor.of(successes), TermFactor.of(failures)]
+        case Operation("~", [Call("cbind" | "Surv" as name, [first, second], []), right]):
+            left, call = [TermFactor.of(first), TermFactor.of(second)], str(name)
         case Operation("~", [target, right]):
-            left = [TermFactor.of(target)]
+            left, call = [TermFactor.of(target)], ""
         case _:
             raise ValueError("it needs a target on the left of ~, as in y ~ x")
     reader = _TermReader()
     terms = sorted(reader.read(right).values(), key=len)
     offsets = list(reader.offsets.values())
-    return Sides(left, reader.factors, terms, reader.intercept, offsets, reader.open)
+    return Sides(left, call, reader.factors, terms, reader.intercept, offsets, reader.open)
 
 
 @dataclass

@@ -212,6 +212,19 @@ class Design:
         return np.arange(len(self.b))
 
     @property
+    def determining(self) -> Array:
+        """The columns as far as the loss depends on them, (n, p).
+
+        A column that does not vary within a client is zero where the loss absorbs a constant of
+        each client: no coefficient of it is determined, whatever it is elsewhere.
+        """
+        A = self.A
+        if self.family.absorbs != "a constant of each client" or not len(A):
+            return A
+        varies = np.ptp(A, axis=0) > 1e-13 * np.abs(A).max(axis=0)
+        return np.where(varies, A - self.w @ A / self.w.sum(), 0.0)
+
+    @property
     def rows(self) -> int:
         """How many rows there are, or groups of a grouped target."""
         if self.groups is not None:

@@ -106,11 +106,12 @@ class BasicPlan:
     @property
     def names(self) -> list[str]:
         """The names of the columns of a design."""
-        return self._design_columns.names
+        return self.design_columns.names
 
     @cached_property
-    def _design_columns(self) -> DesignColumns:
-        return self.parsed.compile(self.schema)
+    def design_columns(self) -> DesignColumns:
+        """What its columns are made of; a constant that the loss absorbs is none of them."""
+        return self.parsed.compile(self.schema, self.chosen_family.absorbs == "nothing")
 
     @property
     def shares(self) -> bool:
@@ -224,7 +225,7 @@ class BasicPlan:
             Offsets.
         """
         try:
-            A, o = self.parsed.evaluate(self._design_columns, frame)
+            A, o = self.parsed.evaluate(self.design_columns, frame)
             if self.offset is not None:
                 o += self.numbers(self.offset, frame)
             if self.exposure is not None:

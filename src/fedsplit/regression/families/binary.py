@@ -22,10 +22,8 @@ class BinaryFamily(Family):
     """b is 1 with probability μ, and 0 otherwise; a row may stand for several trials."""
 
     target = "0 or 1"
+    call = "cbind"
     classes = "two"
-
-    def check_plan(self, plan: BasicPlan) -> None:
-        """Successes and failures are a target, too."""
 
     def check_classes(self, column: str, levels: Sequence[str], named: bool) -> None:
         check_two(column, levels)

@@ -43,6 +43,9 @@ class Family(ABC):
         Between the mean μ and the linear predictor η.
     target : str
         What a value of the target must be, in words.
+    call : str
+        By what call a target of two columns is written, ``cbind`` or ``Surv``; empty for a target
+        of one column alone.
     absorbs : str
         What a constant added to every η changes: "nothing" of a family that needs an intercept,
         which is one more coefficient; "a constant" where the loss has it already.
@@ -72,7 +75,8 @@ class Family(ABC):
     link: ClassVar[Link]
     aliases: ClassVar[tuple[str, ...]] = ()
     target: ClassVar[str] = "a number"
-    absorbs: ClassVar[Literal["nothing", "a constant"]] = "nothing"
+    call: ClassVar[str] = ""
+    absorbs: ClassVar[Literal["nothing", "a constant", "a constant of each client"]] = "nothing"
     information: ClassVar[Literal["hessian", "moments", "rows"]] = "rows"
     dispersion: ClassVar[Literal["known", "deviance", "pearson"]] = "known"
     fit_measure: ClassVar[str] = "McFadden's R²"
@@ -85,9 +89,10 @@ class Family(ABC):
 
     def check_plan(self, plan: BasicPlan) -> None:
         """Raise InputError if the target or the offset of a plan cannot be one of the family."""
-        if plan.parsed.grouped is not None:
-            target = plan.parsed.target
-            raise InputError(f"{target}: it is a target of logistic, not of {self.name}")
+        call, target = plan.parsed.call, plan.parsed.target
+        if call and call != self.call:
+            of = {"cbind": "logistic", "Surv": "survival"}[call]
+            raise InputError(f"{target}: it is a target of {of}, not of {self.name}")
 
     def count_classes(self, labels: Sequence[object]) -> int:
         """How many classes there are, where a target column has these; 0 without classes."""

@@ -32,7 +32,7 @@ def codes(plan: BasicPlan, frame: pd.DataFrame) -> Array:
 def counts(plan: BasicPlan, frame: pd.DataFrame, where: str) -> dict[str, Array]:
     """The ``successes`` and ``failures`` of a target ``cbind(successes, failures)``."""
     formula = plan.parsed
-    found = formula.counts(frame, plan.schema)
+    found = formula.pair(frame, plan.schema)
     for name, values in zip(formula.grouped or (), found, strict=True):
         why = "a count in cbind(successes, failures) is a whole number from 0 on"
         check_rows(whole(values), frame, values, where, name, why)

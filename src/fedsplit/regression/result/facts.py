@@ -72,7 +72,7 @@ def _measure(key: str, name: str, value: float | None) -> FitNumber:
 
 def terms(plan: Plan) -> dict[str, list[str]]:
     """The columns of each term of the formula, by the text of the term."""
-    columns = Formula(plan.formula).compile(plan.schema)
+    columns = plan.design_columns
     names = iter(columns.names)
     found = {"Intercept": [next(names)]} if columns.intercept else {}
     for blocks in columns.terms:
@@ -87,7 +87,7 @@ def references(plan: Plan) -> dict[str, str]:
 
     A category that is coded fully, or by contrasts such as ``contr.sum``, has none.
     """
-    columns = Formula(plan.formula).compile(plan.schema)
+    columns = plan.design_columns
     found = {}
     for block in itertools.chain.from_iterable(columns.terms):
         category = columns.categories[block.place]

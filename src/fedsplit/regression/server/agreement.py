@@ -88,9 +88,7 @@ class Agreement:
     @property
     def intercept(self) -> int | None:
         """Which column of a design is the constant term, if there is one."""
-        if self.formula.intercept:
-            return 0
-        return None
+        return 0 if self.plan.design_columns.intercept else None
 
 
 class AgreedPlan(NamedTuple):

@@ -114,7 +114,7 @@ def find_coordinates(
     if not settings.ridge and not settings.l1:
         found = yield from orthogonalise(rows, pool, scaling)
         if settings.aliased == "refuse":
-            check_independent(pool, found)
+            check_independent(rows, pool, found)
         kept = found.kept
         columns = columns[:, kept]
         if not settings.nonnegative:

@@ -169,14 +169,14 @@ def _eliminate(G: Array, limits: Array) -> Elimination:
     return Elimination(chosen, poor, residuals, lengths)
 
 
-def check_independent(pool: Pool, found: Orthonormal) -> None:
+def check_independent(rows: CodedRows, pool: Pool, found: Orthonormal) -> None:
     """Raise InputError for the first column that is aliased."""
     for i, combination in found.aliased.items():
         if not combination.any():
-            raise InputError(
-                f"column {pool.names[i]} is {pool.mean[i]:g} in every row of every client: "
-                "leave it out, or add a ridge"
-            )
+            where = f"{pool.mean[i]:g} in every row of every client"
+            if rows.plan.chosen_family.absorbs == "a constant of each client":
+                where = f"the same in all rows of a client, which {rows.plan.family} cannot tell"
+            raise InputError(f"column {pool.names[i]} is {where}: leave it out, or add a ridge")
         others = np.abs(combination) > 1e-6
         others[i] = False
         if pool.intercept is not None:

@@ -55,7 +55,7 @@ class DesignMoments(Statistic):
 
     def sums(self, rows: FitRows) -> Mapping[str, Part]:
         design = rows.design
-        A, b, w, o = design.A, design.b, design.w, design.o
+        A, b, w, o = design.determining, design.b, design.w, design.o
         one = np.ones((len(b), 1))
         pairs = _pairs(A.shape[1], design.family.has_units)
         columns = [A, b, b - o] if design.family.has_units else [A, b]
@@ -140,7 +140,7 @@ class CombinedProducts(Statistic):
         return {"products": Sums(self.directions.shape[1], None)}
 
     def sums(self, rows: FitRows) -> Mapping[str, Part]:
-        A = rows.design.A
+        A = rows.design.determining
         check_scaling(self.scaling, rows.design)
         check_whitening(self.directions, rows.design)
         if rows.design.scaling is None:
