@@ -172,6 +172,28 @@ def test_every_analysis_on_ray_is_that_of_this_process(monkeypatch: pytest.Monke
             ray.shutdown()
 
 
+def _asks_a_number(settings: Settings) -> Iterator[int]:
+    yield 3
+
+
+@pytest.mark.parametrize(
+    ("analysis", "options", "message"),
+    [
+        (lambda settings: 3, {}, "an analysis must be a function .*, not one that makes 3"),
+        (3, {}, "an analysis must be a function .*, not one that makes 3"),
+        (_asks_a_number, {}, "a dialogue about rows yields questions, not 3"),
+        (_asks_a_number, {"engine": "spark"}, "engine 'spark' is not known: use one of local, ray"),
+        (_asks_a_number, {"famly": "poisson"}, "setting 'famly' is not known: use one of .*family"),
+    ],
+)
+def test_an_analysis_that_is_no_dialogue_or_has_another_setting_is_refused_in_one_line(
+    analysis: Any, options: Mapping[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message) as refused:
+        analyse(analysis, trials(), **options)
+    assert "\n" not in str(refused.value)
+
+
 @pytest.mark.parametrize("correction", ["HC0", "HC1", "HC2", "HC3"])
 @pytest.mark.parametrize(
     ("formula", "family"), [("y ~ a + b + t", "gaussian"), ("t ~ a + b", "logistic")]

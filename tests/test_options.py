@@ -146,6 +146,24 @@ def test_a_switch_is_true_or_false(name: str, value: object) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("patience", 3, "patience must be a Patience, as in fs.Patience\\(\\), not 3"),
+        ("checkpoint", "run", "checkpoint must be a Checkpoint, as in .*, not 'run'"),
+        ("progress", 3, "progress must be a function of a Progress, not 3"),
+        ("cohorts", 0, "cohorts must be a whole number of at least 1, not 0"),
+        ("cohorts", "2", "cohorts must be a whole number of at least 1, not '2'"),
+        ("address", 3, "address must be text, not 3"),
+    ],
+)
+def test_an_option_of_the_run_of_another_type_is_refused_before_anything_is_asked(
+    name: str, value: object, message: str
+) -> None:
+    with pytest.raises(fs.InputError, match=message):
+        fs.fit(people(), "score ~ age", **{name: value})  # type: ignore[arg-type]  # the test
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"types": {"ward": "words"}}, "types of ward 'words' is not known: use one of number"),

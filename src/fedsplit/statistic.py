@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
@@ -156,14 +156,15 @@ class Computed:
     ----------
     numbers : array
         Of the shape that the statistic states.
-    sums : sequence of RowSum
-        From which they follow; empty for what does not depend on the rows, or was disclosed before.
+    sums : sequence of RowSum, or callable
+        From which they follow, or what makes these where they are recorded; empty for what does not
+        depend on the rows, or was disclosed before.
     limits : array or None
         As in ``bounds``.
     """
 
     numbers: Array
-    sums: Sequence[RowSum] = ()
+    sums: Sequence[RowSum] | Callable[[], Sequence[RowSum]] = ()
     limits: Array | None = None
 
     def value(self) -> Array:
@@ -173,7 +174,7 @@ class Computed:
         return self.limits
 
     def disclosed(self) -> Sequence[RowSum]:
-        return self.sums
+        return self.sums() if callable(self.sums) else self.sums
 
 
 class Shape(ABC):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from dataclasses import fields
 from typing import Any, TypeAlias, TypeVar
 
+from fedsplit.checks import one_of
 from fedsplit.clients.oracle import Removed
 from fedsplit.data.sources.client_list import declared
 from fedsplit.data.sources.sources import sources
 from fedsplit.dialogue import Dialogue
+from fedsplit.errors import InputError
 from fedsplit.regression.engines import ENGINES
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.federation import FitDriver, release_rows
@@ -56,6 +59,11 @@ def analyse(
     Any
         What the dialogue returns.
 
+    Raises
+    ------
+    InputError
+        When the data or a setting cannot be used, or the analysis is no dialogue.
+
     Examples
     --------
     >>> def mean_age(settings):
@@ -63,6 +71,9 @@ def analyse(
     ...     return agreement.moments
     >>> analyse(mean_age, "hospitals/*.csv", strict=True)  # doctest: +SKIP
     """
+    one_of("engine", engine, ENGINES)
+    for name in settings:
+        one_of("setting", name, [each.name for each in fields(Settings)])
     types, reading = declared(data)
     given = Settings(**settings)
     given = Settings(**{**settings, "types": {**types, **given.declared} or None})
@@ -94,6 +105,16 @@ def analyse_over(
     while True:
         driver = FitDriver(members, settings.rounds, before=before)
         try:
-            return driver.run(analysis(settings), watch)
+            return driver.run(_dialogue(analysis, settings), watch)
         except Removed as gone:
             members = members.without(gone.names)
+
+
+def _dialogue(analysis: Analysis[R], settings: Settings) -> Dialogue[R]:
+    made: object = analysis(settings) if callable(analysis) else analysis
+    if not isinstance(made, Generator):
+        raise InputError(
+            "an analysis must be a function of the settings that yields questions, "
+            f"as in yield from agree('y ~ x', settings), not one that makes {made!r}"
+        )
+    return made

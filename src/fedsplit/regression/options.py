@@ -108,6 +108,26 @@ def _share(name: str, value: object, zero: bool = False, one: bool = True) -> No
         raise InputError(f"{name} must be between 0 and 1, not {value!r}")
 
 
+def _workers(name: str, value: object) -> None:
+    if value is not None:
+        count(name, value)
+
+
+def _patience(name: str, value: object) -> None:
+    if value is not None and not isinstance(value, Patience):
+        raise InputError(f"{name} must be a Patience, as in fs.Patience(), not {value!r}")
+
+
+def _checkpoint(name: str, value: object) -> None:
+    if value is not None and not isinstance(value, Checkpoint):
+        raise InputError(f"{name} must be a Checkpoint, as in fs.Checkpoint('run'), not {value!r}")
+
+
+def _function(name: str, value: object) -> None:
+    if value is not None and not callable(value):
+        raise InputError(f"{name} must be a function of a Progress, not {value!r}")
+
+
 AUTO = "auto"
 """The method that suits the clients."""
 
@@ -531,6 +551,7 @@ class FitOptions(Settings, Regression):
         "Address of the Ray cluster, as in host:6379. Without it Ray is started on this machine.",
         "run",
         metavar="HOST:PORT",
+        check=_text,
     )
     cohorts: int | None = option(
         None,
@@ -538,15 +559,19 @@ class FitOptions(Settings, Regression):
         "run",
         metavar="N",
         flag="--workers",
+        check=_workers,
     )
     patience: Patience | None = option(
-        None, "How long to wait for remote clients, and how many of them are required.", "run"
+        None,
+        "How long to wait for remote clients, and how many of them are required.",
+        "run",
+        check=_patience,
     )
     checkpoint: Checkpoint | None = option(
-        None, "Keeps the run on disk, so that it can be resumed.", "run"
+        None, "Keeps the run on disk, so that it can be resumed.", "run", check=_checkpoint
     )
     progress: Callable[["Progress"], object] | None = option(
-        None, "Called with a `Progress` after every round.", "run"
+        None, "Called with a `Progress` after every round.", "run", check=_function
     )
 
     def __post_init__(self) -> None:

@@ -20,6 +20,7 @@ from fedsplit.clients.oracle import Removed
 from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.stacked import QUIET
 from fedsplit.dialogue import Dialogue, Interruption, Several, advance, converse
+from fedsplit.errors import InputError
 from fedsplit.fixed_point import LIMBS
 from fedsplit.loop.certificate import Certificate
 from fedsplit.loop.conversation import Conversation
@@ -244,7 +245,10 @@ class FitDriver:
                 return self.members.summed
             case BeforeSums(dialogue=before):
                 return None if self._before is None else FitDriver(self._before).run(before)
-        costs, asked = question
+            case AboutCosts(costs=costs, question=asked):
+                pass
+            case _:
+                raise InputError(f"a dialogue about rows yields questions, not {question!r}")
         conversation = self._conversation(costs)
         match asked:
             case FitQuestion():

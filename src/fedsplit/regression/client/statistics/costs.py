@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ class CostAlong(Statistic):
         at = cost_at(rows, self.x, self.directions)
         D = self.directions
         parts = {
-            "value": Computed(np.array([[at.value]]), at.discloses(self.curved)),
+            "value": Computed(np.array([[at.value]]), partial(at.discloses, self.curved)),
             "slope": Computed((D.T @ at.slope)[:, None]),
         }
         return parts | {"curvature": Computed(D.T @ at.curvature() @ D)} if self.curved else parts
@@ -84,7 +85,10 @@ class ScoreProducts(Statistic):
         # in a limit the gradient of rows that have all receded is 0, and no cluster
         clusters = np.array([[float(at.slope.any())]])
         products = np.outer(at.slope, at.slope)
-        return {"products": Computed(products, at.discloses(False)), "clusters": Computed(clusters)}
+        return {
+            "products": Computed(products, partial(at.discloses, False)),
+            "clusters": Computed(clusters),
+        }
 
 
 def cost_at(rows: FitRows, x: Array, directions: Array | None = None) -> CostAt:
