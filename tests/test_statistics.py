@@ -5,6 +5,7 @@ from __future__ import annotations
 import string
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -24,6 +25,7 @@ from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.questions.sum_question import SumAnswer, SumQuestion
 from fedsplit.regression.client.release import Release
+from fedsplit.regression.client.rows import CostAt
 from fedsplit.regression.client.statistics.costs import CostAlong, ScoreProducts
 from fedsplit.regression.client.statistics.fit import (
     CalibrationCounts,
@@ -179,6 +181,28 @@ KNOWN: list[tuple[Statistic, Any]] = [
     (RowsAlong(np.zeros((1, 2))), None),
     (Invented(2, 3), None),
 ]
+
+
+@pytest.mark.parametrize("curved", [False, True])
+def test_a_cost_discloses_its_gradient_and_where_it_is_asked_for_its_hessian(curved: bool) -> None:
+    A = np.array([[1.0, 2.0], [1.0, -1.0], [1.0, 0.5]])
+    slopes, weights = np.array([0.2, -0.6, 0.1]), np.array([0.1, 0.2, 0.3])
+
+    def discloses(matrix: bool) -> list[RowSum]:
+        return [RowSum(A, slopes[:, None]), *[RowSum(A, weights=weights)] * matrix]
+
+    hessian = A.T @ (weights[:, None] * A)
+    cost = CostAt(0.5, A.T @ slopes, lambda: hessian, discloses)
+    rows: Any = SimpleNamespace(m=10, frame=SimpleNamespace(ridge=np.zeros(2)), cost=lambda x: cost)
+    x = np.zeros(2)
+    parts = CostAlong(x, np.eye(2), curved).sums(rows)
+    told = [each.value() for part in parts.values() for each in part.disclosed()]
+    expected = [parts["slope"].value(), *([parts["curvature"].value()] if curved else [])]
+    assert len(told) == len(expected)
+    assert all(np.allclose(a, b) for a, b in zip(told, expected, strict=True))
+    products = ScoreProducts(x).sums(rows)
+    [gradient] = [each.value() for part in products.values() for each in part.disclosed()]
+    assert np.allclose(gradient @ gradient.T, products["products"].value())
 
 
 @given(
