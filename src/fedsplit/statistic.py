@@ -381,7 +381,7 @@ class LogOfSum(Shape):
         return np.log(np.maximum(total.take(1, 1), math.exp(-self.largest)))
 
 
-class Limit(NamedTuple):
+class AnswerLimit(NamedTuple):
     """How many different statistics of one kind a client under rules answers.
 
     Where a count changes is a number of one row, and who may ask often finds it.
@@ -439,7 +439,7 @@ class Statistic(ABC):
     def sums(self, rows: Any) -> Mapping[str, Part]:
         """The parts, of the rows of one client."""
 
-    def limits(self, plan: Any) -> Sequence[Limit]:
+    def limits(self, plan: Any) -> Sequence[AnswerLimit]:
         """How many different ones a client under rules answers."""
         return ()
 

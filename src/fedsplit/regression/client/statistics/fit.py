@@ -12,7 +12,7 @@ from fedsplit.arrays import Array
 from fedsplit.regression.client.design import BINS
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.rows import FitRows
-from fedsplit.statistic import Computed, Limit, Part, RowSum, Shape, Statistic, Sums
+from fedsplit.statistic import AnswerLimit, Computed, Part, RowSum, Shape, Statistic, Sums
 
 MOST_CALIBRATIONS = 5
 """How often a client under rules counts the predictions of targets with the same column: where a
@@ -117,9 +117,9 @@ class CalibrationCounts(Statistic):
         inside = (cells[:, None] == np.arange(len(told))) & told
         return {"bins": RowSum(np.column_stack(design.counted(p)), inside.astype(np.float64))}
 
-    def limits(self, plan: Plan) -> list[Limit]:
+    def limits(self, plan: Plan) -> list[AnswerLimit]:
         return [
-            Limit(f"calibration of {column}", MOST_CALIBRATIONS)
+            AnswerLimit(f"calibration of {column}", MOST_CALIBRATIONS)
             for column in plan.parsed.target_columns
         ]
 

@@ -14,7 +14,7 @@ from fedsplit.data.formula.pooled_functions import outside
 from fedsplit.data.pooled.column_statistics import ColumnStatistic, Histogram, Withheld
 from fedsplit.errors import InputError, RowError
 from fedsplit.regression.client.plan import Plan
-from fedsplit.statistic import Limit, Part, RowSum, Shape, Statistic, Sums
+from fedsplit.statistic import AnswerLimit, Part, RowSum, Shape, Statistic, Sums
 
 MOST_HISTOGRAMS = 8
 """Of a column of the file, in all studies. A fit needs one for a function without knots, and the
@@ -104,7 +104,7 @@ class OfArgument(Statistic):
     def sums(self, rows: TableRows) -> Mapping[str, Part]:
         return {"part": self.statistic.part(rows.argument(self.text), rows.withheld)}
 
-    def limits(self, plan: Plan) -> list[Limit]:
+    def limits(self, plan: Plan) -> list[AnswerLimit]:
         """Histograms of a column are few.
 
         The same one is recognised by what was asked for: whether two columns have the same values
@@ -116,7 +116,7 @@ class OfArgument(Statistic):
         same = self.text, self.statistic, sorted(set(plan.types).union(*derived))
         columns = [call.columns for call in plan.parsed.pooled if call.text == self.text]
         return [
-            Limit(
+            AnswerLimit(
                 f"histogram of {column}",
                 MOST_HISTOGRAMS,
                 same,

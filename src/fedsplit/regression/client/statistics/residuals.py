@@ -12,7 +12,7 @@ from fedsplit.arrays import Array
 from fedsplit.data.pooled.column_statistics import Histogram
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.rows import FitRows
-from fedsplit.statistic import Limit, Part, RowSum, Shape, Statistic
+from fedsplit.statistic import AnswerLimit, Part, RowSum, Shape, Statistic
 
 MOST_RESIDUAL_COUNTS = 5
 """How often a client under rules counts the residuals of targets with the same column: where a
@@ -54,8 +54,8 @@ class ResidualSizes(Statistic):
             return {"counts": self.sizes.part(sizes, rows.withheld)}
         return {"counts": RowSum(np.ones((len(sizes), 1)), self.sizes.every(sizes))}
 
-    def limits(self, plan: Plan) -> list[Limit]:
+    def limits(self, plan: Plan) -> list[AnswerLimit]:
         return [
-            Limit(f"residuals of {column}", MOST_RESIDUAL_COUNTS)
+            AnswerLimit(f"residuals of {column}", MOST_RESIDUAL_COUNTS)
             for column in plan.parsed.target_columns
         ]
