@@ -1,0 +1,459 @@
+"""The way from an analysis to the sites of a study: exchanges that are recorded, or replayed."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+
+from fedsplit import fixed_point
+from fedsplit.errors import InputError
+from fedsplit.federation import masks
+from fedsplit.federation.encoding import digest
+from fedsplit.federation.journal import Journal, Recorded
+from fedsplit.federation.messages import (
+    ENVELOPE,
+    JOINING,
+    Ending,
+    Inquiry,
+    Message,
+    Response,
+    one_line,
+    read_response,
+    write_message,
+)
+from fedsplit.federation.keys import SigningKey
+from fedsplit.federation.questions import answer_limit, decode_answer, encode_request
+from fedsplit.federation.study import Study
+from fedsplit.federation.transport import Transport
+from fedsplit.fixed_point import Limbs
+from fedsplit.remote.channel import Reply, Request
+
+
+class Waiting(Exception):
+    """Sites have not answered, and by files nobody does while somebody waits.
+
+    Attributes
+    ----------
+    number : int
+        Of the exchange.
+    missing : dict of str to str
+        Why each site has not answered.
+    """
+
+    def __init__(self, number: int, missing: Mapping[str, str]) -> None:
+        super().__init__(f"exchange {number} waits for {', '.join(missing)}")
+        self.number = number
+        self.missing = dict(missing)
+
+
+class NextQuestion(Exception):
+    """What an analysis asks next, after all that is recorded.
+
+    Attributes
+    ----------
+    request : Request
+    """
+
+    def __init__(self, request: Request) -> None:
+        super().__init__("the next question")
+        self.request = request
+
+
+class Exchanges:
+    """Sends the messages of a study, and records what comes back.
+
+    Parameters
+    ----------
+    study : Study
+    journal : Journal
+    key : Ed25519 private key
+        The coordinator's.
+    transport : Transport
+    note : callable
+        Called with a site and what went wrong there, in a line.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        journal: Journal,
+        key: SigningKey,
+        transport: Transport,
+        note: Callable[[str, str], object],
+    ) -> None:
+        self.study = study
+        self.journal = journal
+        self.waits = transport.waits
+        self._key = key
+        self._transport = transport
+        self._note = note
+
+    def send(
+        self,
+        number: int,
+        messages: Mapping[str, Message],
+        seconds: float,
+        largest: int,
+        check: Callable[[str, Response], None],
+    ) -> dict[str, tuple[str, Recorded]]:
+        """Ask some sites, and record their answers in one transaction.
+
+        Parameters
+        ----------
+        number : int
+            Of the exchange.
+        messages : mapping of str to Message
+            By site.
+        seconds : float
+        largest : int
+            The most bytes of a response.
+        check : callable
+            ``check(site, response)`` raises InputError unless an answer can be used.
+
+        Returns
+        -------
+        dict
+            By site, the outcome (also ``silent``), and what is recorded of an answer.
+        """
+        # Ed25519 is deterministic: a message that is made again has the same bytes.
+        sent = {name: write_message(self._key, each) for name, each in messages.items()}
+        began = time.monotonic()
+        arrived: dict[str, tuple[bytes, float]] = {}
+        for name, data in self._transport.exchange(sent, seconds, ENVELOPE + largest):
+            if name in sent and name not in arrived:
+                arrived[name] = data, time.monotonic() - began
+        results = {}
+        with self.journal.transaction():
+            for name in sent:
+                results[name] = self._settle(number, name, arrived.get(name), check)
+        return results
+
+    def _settle(
+        self,
+        number: int,
+        site: str,
+        arrival: tuple[bytes, float] | None,
+        check: Callable[[str, Response], None],
+    ) -> tuple[str, Recorded]:
+        """Record what came from one site.
+
+        ``site`` is the name of the connection. Whatever the bytes are, the journal changes in rows
+        of this site alone.
+        """
+        if arrival is None:
+            return "silent", Recorded(None, "no answer in time", 0.0)
+        data, seconds = arrival
+        study = self.study.digest
+        try:
+            # The key is that of the connection's site, whatever the message says of its sender.
+            response = read_response(bytes.fromhex(self.study.members[site]), data)
+            if (response.study, response.number) != (study, number):
+                raise InputError("a response that belongs to another exchange")
+            if response.outcome != "answer":
+                return response.outcome, Recorded(None, one_line(response.reason), seconds)
+            check(site, response)
+        except InputError as error:
+            return "failed", Recorded(None, one_line(str(error)), seconds)
+        head, last = response.head, self.journal.head(study, site)
+        # A log only grows, and every answer is an entry of it.
+        if head is None or (last is not None and head.number < last.number):
+            self._note(site, "its log was cut short or replaced")
+        elif last is not None and head.number == last.number and head.hash != last.hash:
+            self._note(site, "its log was cut short or replaced")
+        else:
+            self.journal.note_head(study, site, head)
+        recorded = Recorded(data, "", seconds)
+        self.journal.add(study, number, site, recorded)
+        return "answer", recorded
+
+    def response(self, site: str, recorded: Recorded) -> Response:
+        """A recorded response with an answer."""
+        assert recorded.data is not None  # which only answers have
+        return read_response(bytes.fromhex(self.study.members[site]), recorded.data)
+
+    def posts(self, number: int) -> tuple[bytes, ...]:
+        """The signed responses of all members to an exchange, as they came."""
+        found = self.journal.responses(self.study.digest, number)
+        return tuple(found[name].data or b"" for name in self.study.members)
+
+    def end(self, summary: str, seconds: float = 10.0) -> None:
+        """Tell the sites the result; those that are away are not waited for."""
+        message = write_message(self._key, Ending(self.study.digest, summary))
+        for _ in self._transport.exchange(
+            dict.fromkeys(self.study.members, message), seconds, ENVELOPE
+        ):
+            pass
+
+    def inquiry(
+        self, number: int, question: bytes, site: str, posts: Sequence[bytes] = ()
+    ) -> Inquiry:
+        """A question as it goes to a site."""
+        head = self.journal.last_head(site, self.study.members[site])
+        return Inquiry(self.study.digest, number, question, tuple(posts), head)
+
+
+class StudyChannel(ABC):
+    """The sites of a study, each a cohort of one client.
+
+    What is recorded is replayed first, with the time that it took; after that sites are asked.
+
+    Parameters
+    ----------
+    exchanges : Exchanges
+    names : sequence of str
+        The sites that have joined.
+
+    Attributes
+    ----------
+    number : int
+        Of the last exchange.
+    """
+
+    free = False
+    recorded = True
+
+    def __init__(self, exchanges: Exchanges, names: Sequence[str]) -> None:
+        self.names = [[name] for name in names]
+        self.number = JOINING
+        self._exchanges = exchanges
+        self._time = 0.0
+        # When the run would have begun without a break; None while answers are replayed.
+        self._began: float | None = None
+
+    def now(self) -> float:
+        return self._time if self._began is None else time.monotonic() - self._began
+
+    def wait(self, seconds: float) -> None:
+        if self._began is None:
+            self._time += seconds
+        else:
+            time.sleep(seconds)
+
+    def ask(self, requests: Mapping[int, Request], timeout: float) -> dict[int, Reply]:
+        own = {self.names[at][0]: request for at, request in requests.items()}
+        questions = {name: encode_request(request) for name, request in own.items()}
+        found = self._heard(own, questions, timeout)
+        return {
+            at: self._reply(name, own[name], found[name])
+            for at in requests
+            for name in self.names[at]
+        }
+
+    @abstractmethod
+    def _heard(
+        self, requests: Mapping[str, Request], questions: Mapping[str, bytes], timeout: float
+    ) -> dict[str, Recorded]:
+        """What is recorded of each site, after it was asked if nothing was."""
+
+    @abstractmethod
+    def _reply(self, name: str, request: Request, recorded: Recorded) -> Reply:
+        """What came from a site, as the analysis receives it."""
+
+    def _begin(self, number: int, asked: bytes) -> dict[str, Recorded]:
+        """What is recorded of an exchange, which must be about the same questions.
+
+        Raises
+        ------
+        InputError
+            If another question is recorded, or the study allows no more.
+        """
+        study, journal = self._exchanges.study, self._exchanges.journal
+        before = journal.question(study.digest, number)
+        if before not in (None, asked):
+            raise InputError(
+                f"{journal.path}: question {number} of this run differs from the recorded one: the "
+                "program or the machine's arithmetic changed; propose the study anew"
+            )
+        if before is None and journal.answered(study.digest) >= study.questions:
+            raise InputError(
+                f"the study allows {study.questions} questions, and there is no result after them: "
+                "propose one with more (questions), or with another method"
+            )
+        return journal.responses(study.digest, number)
+
+    def _send(
+        self,
+        asked: bytes,
+        messages: Mapping[str, Inquiry],
+        timeout: float,
+        largest: int,
+        check: Callable[[str, Response], None],
+    ) -> dict[str, tuple[str, Recorded]]:
+        """Ask sites; by files, raise ``Waiting`` if one has not answered yet."""
+        study, journal = self._exchanges.study, self._exchanges.journal
+        if self._began is None:
+            self._began = time.monotonic() - self._time
+        with journal.transaction():
+            journal.open(study.digest, self.number, asked)
+        results = self._exchanges.send(self.number, messages, timeout, largest, check)
+        silent = {name: each.trouble for name, (how, each) in results.items() if how == "silent"}
+        if silent and not self._exchanges.waits:
+            raise Waiting(self.number, silent)
+        return results
+
+    def _read(self, name: str, recorded: Recorded) -> tuple[bytes, str]:
+        """The value of a recorded answer, and the entry of the site's log that records it."""
+        response = self._exchanges.response(name, recorded)
+        head = response.head
+        return response.value, "" if head is None else f"{head.number}:{head.hash.hex()}"
+
+
+class OpenChannel(StudyChannel):
+    """The sites of an open study, which may be absent for some of its exchanges.
+
+    Parameters
+    ----------
+    exchanges : Exchanges
+    names : sequence of str
+    without : mapping of str to str
+        Sites that are not waited for, each with the reason.
+    """
+
+    def __init__(
+        self, exchanges: Exchanges, names: Sequence[str], without: Mapping[str, str]
+    ) -> None:
+        super().__init__(exchanges, names)
+        self._without = without
+
+    def _heard(
+        self, requests: Mapping[str, Request], questions: Mapping[str, bytes], timeout: float
+    ) -> dict[str, Recorded]:
+        self.number += 1
+        study, journal = self._exchanges.study, self._exchanges.journal
+        asked = digest(*(part for name, each in questions.items() for part in (name.encode(), each)))
+        found = self._begin(self.number, asked)
+        clock = journal.clock(study.digest, self.number)
+        if clock is not None:
+            self._time = clock
+            return found
+        messages = {
+            name: self._exchanges.inquiry(self.number, each, name)
+            for name, each in questions.items()
+            if name not in found and name not in self._without
+        }
+
+        def check(site: str, response: Response) -> None:
+            decode_answer(requests[site], response.value)
+
+        largest = max(map(answer_limit, requests.values()))
+        results = self._send(asked, messages, timeout, largest, check)
+        for name in questions.keys() - messages.keys() - found.keys():
+            results[name] = "refused", Recorded(None, f"left out: {self._without[name]}", 0.0)
+        with journal.transaction():
+            for name, (outcome, each) in results.items():
+                found[name] = each
+                if outcome != "answer":
+                    found[name] = each._replace(trouble=f"{outcome}: {each.trouble}")
+                    journal.add(study.digest, self.number, name, found[name])
+            journal.close_exchange(study.digest, self.number, self.now())
+        return found
+
+    def _reply(self, name: str, request: Request, recorded: Recorded) -> Reply:
+        if recorded.data is None:
+            outcome, _, text = recorded.trouble.partition(": ")
+            known = outcome if outcome in ("refused", "failed") else "silent"
+            return Reply(known, text=text, seconds=recorded.seconds)
+        value, log = self._read(name, recorded)
+        answer = decode_answer(request, value)
+        return Reply("answer", answer, seconds=recorded.seconds, log=log)
+
+
+class SecureChannel(StudyChannel):
+    """The sites of a secure study: all of them answer every question, or it waits.
+
+    Parameters
+    ----------
+    exchanges : Exchanges
+    """
+
+    def __init__(self, exchanges: Exchanges) -> None:
+        super().__init__(exchanges, list(exchanges.study.members))
+        self._transcript = exchanges.study.digest
+        self._posts = self._exchanges.posts(JOINING)
+        self._asked = b""
+
+    def _heard(
+        self, requests: Mapping[str, Request], questions: Mapping[str, bytes], timeout: float
+    ) -> dict[str, Recorded]:
+        if len(set(questions.values())) != 1:
+            raise InputError("secure sums: every site has to be asked the same question")
+        question = next(iter(questions.values()))
+        journal, study = self._exchanges.journal, self._exchanges.study
+        if question != self._asked:  # otherwise it is repeated, as some have not answered
+            if self.number != JOINING:
+                self._posts = self._exchanges.posts(self.number)
+            self._transcript = masks.extended(self._transcript, self._posts)
+            self.number, self._asked = self.number + 1, question
+        asked = digest(question)
+        found = self._begin(self.number, asked)
+        messages = {
+            name: self._exchanges.inquiry(self.number, question, name, self._posts)
+            for name in questions
+            if name not in found
+        }
+        if not messages:
+            return found
+        sizes = {len(self._exchanges.response(name, each).value) for name, each in found.items()}
+
+        def check(site: str, response: Response) -> None:
+            # Masked numbers are uniform: nothing but their count and their place can be checked.
+            sizes.add(len(response.value))
+            if response.transcript != self._transcript or len(sizes) > 1:
+                raise InputError("no contribution to the sum that was asked for")
+
+        largest = masks.NUMBER * max(map(answer_limit, requests.values()))
+        results = self._send(asked, messages, timeout, largest, check)
+        return found | {
+            name: each if outcome == "answer" else each._replace(trouble=f"{outcome}: {each.trouble}")
+            for name, (outcome, each) in results.items()
+        }
+
+    def _reply(self, name: str, request: Request, recorded: Recorded) -> Reply:
+        if recorded.data is None:
+            outcome, _, text = recorded.trouble.partition(": ")
+            known = outcome if outcome in ("refused", "failed") else "silent"
+            # whose text it is depends on where it came from, not on what it claims
+            return Reply(known, text=f"{name}: {text}", seconds=recorded.seconds)
+        value, log = self._read(name, recorded)
+        return Reply("answer", fixed_point.from_bytes(value), seconds=recorded.seconds,
+                     log=f"{name} {log}")
+
+
+class TranscriptChannel:
+    """The members of a secure study as a site sees them: the sums that it has added up itself.
+
+    Parameters
+    ----------
+    study : Study
+    totals : sequence of (n, 4) arrays
+        What all members contributed to each exchange, added up.
+
+    Raises
+    ------
+    NextQuestion
+        By ``ask``, with the first question that these do not answer.
+    """
+
+    free = False
+    recorded = True
+
+    def __init__(self, study: Study, totals: Sequence[Limbs]) -> None:
+        self.names = [[name] for name in study.members]
+        self._totals = totals
+        self._number = 0
+
+    def now(self) -> float:
+        return 0.0
+
+    def wait(self, seconds: float) -> None:
+        pass
+
+    def ask(self, requests: Mapping[int, Request], timeout: float) -> dict[int, Reply]:
+        if self._number == len(self._totals):
+            raise NextQuestion(requests[0])
+        total = self._totals[self._number]
+        self._number += 1
+        nothing = fixed_point.encode([0.0] * len(total))
+        # the sum is all that the analysis sees: whose contribution is which does not matter
+        return {at: Reply("answer", nothing if at else total) for at in requests}

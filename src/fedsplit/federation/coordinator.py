@@ -1,0 +1,206 @@
+"""The coordinator: proposes a study, asks its sites, and records every exchange."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from fedsplit.errors import InputError, TooFewClients
+from fedsplit.federation.channel import Exchanges, OpenChannel, SecureChannel, StudyChannel, Waiting
+from fedsplit.federation.journal import Journal, Recorded
+from fedsplit.federation.keys import SigningKey, public_bytes
+from fedsplit.federation.messages import ENVELOPE, JOINING, Ending, LogHead, Proposal, Response
+from fedsplit.federation.study import Study
+from fedsplit.federation.transport import Transport
+from fedsplit.remote.members import Patience
+
+PAUSE = 2.0
+"""Seconds before owners who have not decided are asked again."""
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """The end of a study.
+
+    Attributes
+    ----------
+    result : Any
+        What the analysis returned.
+    questions : int
+        How many exchanges there were, without that in which the sites joined.
+    heads : mapping of str to LogHead
+        The head of each site's log at its last answer, from its own connection.
+    """
+
+    result: Any
+    questions: int
+    heads: Mapping[str, LogHead]
+
+
+@dataclass(frozen=True)
+class Interruption:
+    """A study that waits for sites: run it again to go on from here.
+
+    Attributes
+    ----------
+    number : int
+        The exchange that is not complete; 0 is that in which the sites join.
+    missing : mapping of str to str
+        Why each site has not answered, in a line.
+    """
+
+    number: int
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+
+class Coordinator:
+    """Runs studies.
+
+    Parameters
+    ----------
+    folder : Path
+        Holds ``journal.db``: all that was received.
+    key : Ed25519 private key
+        Signs every message.
+    transport : Transport
+        Reaches the sites.
+    patience : Patience, optional
+        How long to wait for answers, and for how many sites; ``Patience()`` without.
+    wait : float
+        Seconds to wait for owners to decide on a study. By files nobody waits.
+    watch : callable, optional
+        Called with a line whenever there is something to report: a site that joined, is waited
+        for, or did something that it should not.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        key: SigningKey,
+        transport: Transport,
+        *,
+        patience: Patience | None = None,
+        wait: float = 0.0,
+        watch: Callable[[str], object] = lambda line: None,
+    ) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.journal = Journal(folder / "journal.db")
+        self._key = key
+        self._transport = transport
+        self._patience = patience or Patience()
+        self._wait = wait
+        self._watch = watch
+
+    def run(
+        self,
+        study: Study,
+        *,
+        without: Mapping[str, str] | None = None,
+        progress: Callable[[Any], object] | None = None,
+        **chosen: Any,
+    ) -> StudyResult | Interruption:
+        """Carry a study on, as far as its sites answer.
+
+        Exchanges that are in the journal are not asked again: the analysis runs on their recorded
+        answers. So to resume a run, and to continue a study by files, are this same call.
+
+        Parameters
+        ----------
+        study : Study
+        without : mapping of str to str, optional
+            Sites that an open study goes on without, each with the reason.
+        progress : callable, optional
+            As the analysis takes it.
+        **chosen
+            What an open study leaves to its coordinator, such as the ``method``.
+
+        Raises
+        ------
+        InputError
+            If a site refuses, and the study cannot go on without it.
+        TooFewClients
+            If an owner declines, or too many sites are absent.
+        """
+        if study.coordinator != public_bytes(self._key).hex():
+            raise InputError("the study names another coordinator than the key here")
+        if study.secure and (without or chosen):
+            raise InputError("in a secure study nobody chooses: propose another one")
+        self.journal.begin(study)
+        exchanges = Exchanges(study, self.journal, self._key, self._transport, self._report)
+        missing = self._join(exchanges)
+        if missing:
+            return Interruption(JOINING, missing)
+        channel: StudyChannel = SecureChannel(exchanges) if study.secure else OpenChannel(
+            exchanges, list(study.members), without or {}
+        )
+        patience = replace(self._patience, min_clients=study.least)
+        try:
+            result = study.analysis.run(channel, study.secure, patience, progress, **chosen)
+        except Waiting as waiting:
+            return Interruption(waiting.number, waiting.missing)
+        except (InputError, TooFewClients):
+            self.journal.forget_last(study.digest)
+            raise
+        exchanges.end(study.analysis.summary(result))
+        heads = {name: self.journal.head(study.digest, name) for name in study.members}
+        known = {name: head for name, head in heads.items() if head is not None}
+        return StudyResult(result, channel.number, known)
+
+    def _join(self, exchanges: Exchanges) -> dict[str, str]:
+        """Have the sites join a study; why those have not that are still missing.
+
+        Raises
+        ------
+        TooFewClients
+            If one declines.
+        """
+        study, deadline = exchanges.study, time.monotonic() + self._wait
+        before: dict[str, str] = {}
+
+        def check(site: str, response: Response) -> None:
+            size = 32 if study.secure else 0
+            if response.transcript != study.digest or len(response.value) != size:
+                raise InputError("this is not how a site joins a study")
+
+        while True:
+            joined = self.journal.responses(study.digest, JOINING)
+            absent = [name for name in study.members if name not in joined]
+            if not absent:
+                return {}
+            messages = dict.fromkeys(absent, Proposal(study.content))
+            left = max(0.0, deadline - time.monotonic())
+            seconds = min(left, self._patience.round_timeout)
+            results = exchanges.send(JOINING, messages, seconds, ENVELOPE, check)
+            missing = {
+                name: _why(outcome, recorded)
+                for name, (outcome, recorded) in results.items()
+                if outcome != "answer"
+            }
+            for name, (outcome, recorded) in results.items():
+                if outcome == "answer":
+                    self._watch(f"{name} has joined")
+                if outcome == "refused":
+                    raise TooFewClients(
+                        f"site {name} does not take part ({recorded.trouble}): talk to its owner, "
+                        "or propose a study without it"
+                    )
+                if outcome != "answer" and missing[name] != before.get(name):
+                    self._watch(f"{name}: {missing[name]}")
+            before = missing
+            if not missing:
+                return {}
+            if not exchanges.waits or time.monotonic() >= deadline:
+                return missing
+            time.sleep(min(PAUSE, max(0.0, deadline - time.monotonic())))
+
+    def _report(self, site: str, what: str) -> None:
+        self._watch(f"{site}: {what}")
+
+
+def _why(outcome: str, recorded: Recorded) -> str:
+    if outcome == "waiting":
+        return "waits for its owner's decision"
+    return recorded.trouble

@@ -1,0 +1,132 @@
+"""The journal of the coordinator: every response as it was received, by study, exchange and site.
+
+An analysis is a function of its answers, so that the journal is all of a run's state. To resume a
+run, and to go on when more answers have come by files, is to run the analysis on what is recorded.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from fedsplit.federation.database import Database
+from fedsplit.federation.messages import LogHead
+from fedsplit.federation.study import Study
+
+SCHEMA = """
+CREATE TABLE studies (hash BLOB PRIMARY KEY, content BLOB NOT NULL);
+CREATE TABLE exchanges (
+    study BLOB, number INTEGER, question BLOB NOT NULL, clock REAL, PRIMARY KEY (study, number));
+CREATE TABLE responses (
+    study BLOB, number INTEGER, site TEXT, data BLOB, trouble TEXT NOT NULL, seconds REAL NOT NULL,
+    PRIMARY KEY (study, number, site));
+CREATE TABLE heads (study BLOB, site TEXT, number INTEGER, hash BLOB, PRIMARY KEY (study, site));
+"""
+
+
+class Recorded(NamedTuple):
+    """What came from one site in one exchange.
+
+    Attributes
+    ----------
+    data : bytes or None
+        The signed response with an answer; the bytes as they came, so that everybody who has the
+        site's key can verify them. None without an answer.
+    trouble : str
+        Why there is none, in a line.
+    seconds : float
+        From the question to the response.
+    """
+
+    data: bytes | None
+    trouble: str
+    seconds: float
+
+
+class Journal(Database):
+    """The journal of all studies of a coordinator."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, SCHEMA, 1)
+
+    def begin(self, study: Study) -> None:
+        """Note a study, unless it is noted."""
+        with self.transaction():
+            values = study.digest, study.content
+            self.execute("INSERT OR IGNORE INTO studies VALUES (?, ?)", *values)
+
+    def question(self, study: bytes, number: int) -> bytes | None:
+        """The digest of what was asked in an exchange; None if there was none."""
+        found: bytes | None = self.scalar(
+            "SELECT question FROM exchanges WHERE study = ? AND number = ?", study, number
+        )
+        return found
+
+    def open(self, study: bytes, number: int, question: bytes) -> None:
+        """Begin an exchange, unless it has begun."""
+        values = study, number, question
+        self.execute("INSERT OR IGNORE INTO exchanges VALUES (?, ?, ?, NULL)", *values)
+
+    def clock(self, study: bytes, number: int) -> float | None:
+        """When an exchange ended, on the clock of the run; None if it has not."""
+        found: float | None = self.scalar(
+            "SELECT clock FROM exchanges WHERE study = ? AND number = ?", study, number
+        )
+        return found
+
+    def close_exchange(self, study: bytes, number: int, clock: float) -> None:
+        values = clock, study, number
+        self.execute("UPDATE exchanges SET clock = ? WHERE study = ? AND number = ?", *values)
+
+    def responses(self, study: bytes, number: int) -> dict[str, Recorded]:
+        """What came in an exchange, by site."""
+        rows = self.execute(
+            "SELECT site, data, trouble, seconds FROM responses WHERE study = ? AND number = ?",
+            study,
+            number,
+        )
+        return {site: Recorded(*row) for site, *row in rows}
+
+    def add(self, study: bytes, number: int, site: str, recorded: Recorded) -> None:
+        """Record what came from a site."""
+        row = study, number, site, *recorded
+        self.execute("INSERT OR REPLACE INTO responses VALUES (?, ?, ?, ?, ?, ?)", *row)
+
+    def answered(self, study: bytes) -> int:
+        """The number of questions that a site has answered."""
+        statement = (
+            "SELECT count(DISTINCT number) FROM responses WHERE study = ? AND number > 0 AND "
+            "data IS NOT NULL"
+        )
+        return int(self.scalar(statement, study))
+
+    def head(self, study: bytes, site: str) -> LogHead | None:
+        """The last head of a site's log in a study."""
+        rows = self.execute(
+            "SELECT number, hash FROM heads WHERE study = ? AND site = ?", study, site
+        )
+        return LogHead(*rows[0]) if rows else None
+
+    def last_head(self, site: str, key: str) -> LogHead | None:
+        """The last head of a site's log in all studies in which it has this key."""
+        rows = self.execute(
+            "SELECT h.number, h.hash FROM heads h JOIN studies s ON s.hash = h.study WHERE "
+            "h.site = ? AND instr(s.content, CAST(? AS BLOB)) > 0 ORDER BY h.number DESC LIMIT 1",
+            site,
+            key,
+        )
+        return LogHead(*rows[0]) if rows else None
+
+    def note_head(self, study: bytes, site: str, head: LogHead) -> None:
+        row = study, site, head.number, head.hash
+        self.execute("INSERT OR REPLACE INTO heads VALUES (?, ?, ?, ?)", *row)
+
+    def forget_last(self, study: bytes) -> None:
+        """Forget the last exchange if it has an answer that cannot be used: it is asked again."""
+        with self.transaction():
+            last = self.scalar("SELECT max(number) FROM exchanges WHERE study = ?", study)
+            found = self.responses(study, last or 0)
+            if last and any(each.data is None for each in found.values()):
+                for table in ("responses", "exchanges"):
+                    statement = f"DELETE FROM {table} WHERE study = ? AND number = ?"
+                    self.execute(statement, study, last)

@@ -1,0 +1,154 @@
+"""Frozen copies of a site's rows, so that no answer differs from another by a few rows.
+
+Sums before and after one patient was added differ by this patient. So a study is answered from a
+copy of the rows that is taken when it is approved: of a file, byte for byte, as every format has
+its own types, or of the result of a query. A copy is named by the hash of its contents, and two
+studies of unchanged rows share it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Sequence
+from hashlib import file_digest
+from pathlib import Path
+
+from fedsplit import files
+from fedsplit.data.files.formats import suffix_of
+from fedsplit.data.files.sql import QueryTable
+from fedsplit.data.reading import Reading
+from fedsplit.data.sources.sources import sources
+from fedsplit.data.tables import Source
+from fedsplit.errors import InputError, StateError
+from fedsplit.federation.site.disclosed import DisclosedRows, Known
+from fedsplit.federation.site.row_hashes import cell_hashes, column_names
+from fedsplit.files import Stamp
+
+SETTLED = 5_000_000_000
+"""Nanoseconds after its last change when a file counts as completely written."""
+
+
+class Copies:
+    """The copies in a folder.
+
+    Parameters
+    ----------
+    folder : Path
+    data : str
+        What a site answers from: a file, or a list with one file or query.
+    reading : Reading
+        How files are read.
+    disclosed : DisclosedRows
+    smallest : int
+        k: rows that come or go in smaller numbers are not answered from yet.
+    """
+
+    def __init__(
+        self, folder: Path, data: str, reading: Reading, disclosed: DisclosedRows, smallest: int
+    ) -> None:
+        self._folder = folder
+        self._data = data
+        self._reading = reading
+        self._disclosed = disclosed
+        self._smallest = smallest
+
+    def current(self) -> Source:
+        """The rows as they are now, of which nothing has been read."""
+        found = sources(self._data, reading=self._reading)
+        if len(found) != 1:
+            raise InputError(f"{self._data}: a site has one file, this names {len(found)}")
+        return found[0]
+
+    def take(self, answered: Sequence[str]) -> tuple[str, str]:
+        """Freeze the rows as they are now.
+
+        A copy is complete on disk before anything names it. A kill in between leaves a file that
+        nothing refers to, and that the next copy of these rows finds.
+
+        Parameters
+        ----------
+        answered : sequence of str
+            The copies that have answered, the latest last.
+
+        Returns
+        -------
+        name : str
+            That of the copy to answer from: of an earlier one, while the rows differ from those of
+            others by too few.
+        note : str
+            What the owner should know of that.
+        """
+        path, columns, hashes = self._frozen()
+        name = path.name
+        known = self._disclosed.copy(name) or self._disclosed.add_copy(name, columns, hashes)
+        k = self._smallest
+        for found in self._disclosed.changes(known, answered):
+            for each in found:
+                if not each.allowed(k):
+                    return answered[-1], (
+                        f"the rows have changed ({found[0]}), and are used once at least {k} rows "
+                        f"were added and none or at least {k} removed, against every copy that "
+                        "has answered: until then the last copy answers"
+                    )
+        return name, ""
+
+    def _frozen(self):  # type: ignore[no-untyped-def]
+        source = self.current()
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        partial = self._folder / ".partial"
+        partial.unlink(missing_ok=True)
+        try:
+            suffix = _write(source, partial)
+            files.sync(partial)
+            with partial.open("rb") as file:
+                name = file_digest(file, "sha256").hexdigest() + suffix
+            path = self._folder / name
+            if not path.exists():
+                partial.chmod(0o400)
+                partial.rename(path)  # a file that has its name is complete
+                files.sync(self._folder)
+        finally:
+            partial.unlink(missing_ok=True)
+        frozen = self._source(path)
+        columns = column_names(frozen)
+        return path, columns, cell_hashes(frozen, columns, self._disclosed.key)
+
+    def open(self, name: str) -> tuple[Source, Known]:
+        """The rows of a copy, which must be as it was when it was taken."""
+        path = self._folder / name
+        known = self._disclosed.copy(name)
+        try:
+            with path.open("rb") as file:
+                same = file_digest(file, "sha256").hexdigest() == name.partition(".")[0]
+        except OSError as error:
+            raise StateError(f"{path}: cannot be read ({error.strerror}): restore it") from None
+        if not same:
+            raise StateError(f"{path}: was changed since it was frozen: restore it from a backup")
+        source = self._source(path)
+        if known is None:  # the record of the machine is another one
+            columns = column_names(source)
+            hashes = cell_hashes(source, columns, self._disclosed.key)
+            known = self._disclosed.add_copy(name, columns, hashes)
+        return source, known
+
+    def _source(self, path: Path) -> Source:
+        [found] = sources(str(path), reading=self._reading)
+        return found
+
+
+def _write(source: Source, partial: Path) -> str:
+    """Write the rows of a source into a file, and return its suffix."""
+    if isinstance(source, QueryTable):
+        source.save(partial)
+        return ".parquet"
+    path = source.path
+    if path is None:
+        raise InputError(f"{source.name}: a site answers from a file or a query")
+    stamp = Stamp.of(path)
+    if 0 <= time.time_ns() - stamp.modified < SETTLED:
+        time.sleep(0.05)  # long enough for a writer that is at work
+    shutil.copyfile(path, partial)
+    if Stamp.of(path) != stamp:
+        raise InputError(f"{path}: was changed while it was copied: try again when it is complete")
+    return suffix_of(path)

@@ -1,0 +1,87 @@
+"""What answers questions about one copy of a site's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fedsplit.data.tables import Source
+from fedsplit.federation.site.disclosed import RecordedLedger
+from fedsplit.fixed_point import Limbs
+from fedsplit.regression.client.coding import Coding, Frame
+from fedsplit.regression.client.dataset import Dataset
+from fedsplit.regression.client.dataset_cohort import DatasetCohort
+from fedsplit.regression.client.guards.rules import Rules
+from fedsplit.regression.client.numbers import check_numbers
+from fedsplit.regression.client.questions.fit_question import FitQuestion
+from fedsplit.regression.client.statistics.moments import moments_of
+from fedsplit.regression.client.summing import Memory
+from fedsplit.regression.client.validation import check_coding, check_frame, check_question
+from fedsplit.remote import codec
+from fedsplit.remote.channel import Request
+from fedsplit.statistic import Values
+
+
+class StudyRows(DatasetCohort):
+    """One site's rows in one study: every question about them is checked before it is answered.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    rules : Rules
+    """
+
+    def __init__(
+        self, name: str, source: Source, ids: Any, ledger: RecordedLedger, rules: Rules
+    ) -> None:
+        dataset = Dataset(source, name, ids)
+        dataset.ledger = ledger
+        super().__init__([dataset], rules, not rules.matrices)
+        self._dataset = dataset
+
+    def answer(self, request: Request) -> Any:
+        for question in request.parts:
+            coding = getattr(question, "coding", None)
+            if coding is not None:
+                check_coding(coding)
+        if self.rules.refuse:
+            check_numbers(request.parts)
+        return super().answer(request)
+
+    def contribution(
+        self, request: Request, memory: bytes | None, stream: Callable[[Limbs], Any]
+    ) -> tuple[Limbs, bytes]:
+        """What the site adds to the sums of all, (n, 4), and what it has to remember.
+
+        Parameters
+        ----------
+        request : Request
+        memory : bytes or None
+            What it remembered last.
+        stream : callable
+            By numbers as they are, what their random last digits are drawn from.
+        """
+        self.sums.memory = Memory() if memory is None else codec.decode(Memory, memory)
+        self.sums.stream = stream
+        [found] = self.sums.contributions(request)
+        return found, codec.encode(self.sums.memory)
+
+    def notes(self) -> list[str]:
+        """What the owner alone should know of the last answer; it is said once."""
+        found = self._dataset.private
+        self._dataset.private = []
+        return found
+
+    def has_prepared(self, key: str) -> bool:
+        """Whether rows are at hand in the coordinates that a key names."""
+        return key in self._prepared
+
+    def _prepare(self, request: Request) -> None:
+        super()._prepare(request)
+        if request.key in self._prepared and not isinstance(request.question, FitQuestion):
+            check_question(request.question, self._prepared[request.key][1].d)
+
+    def settle(self, coding: Coding, frame: Frame) -> list[Values]:
+        self.load_or_code(coding)
+        check_frame(frame, self.rows[0], moments_of(self._moments(self.rows[0]), coding.plan))
+        return super().settle(coding, frame)

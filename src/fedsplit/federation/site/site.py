@@ -1,0 +1,449 @@
+"""A site: rows that do not leave, a policy, and a record of all that did.
+
+``Site.reply`` is the only way in. One message is one transaction, and ``Site._answer`` reads as the
+list of its stages.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from fedsplit import fixed_point
+from fedsplit.errors import InputError, RequestError, StateError
+from fedsplit.federation import keys, masks
+from fedsplit.federation.encoding import digest
+from fedsplit.federation.messages import (
+    JOINING,
+    Ending,
+    Inquiry,
+    Proposal,
+    Response,
+    read_message,
+    write_response,
+)
+from fedsplit.federation.questions import decode_request, encode_answer, encode_request
+from fedsplit.federation.regression import ANALYSES
+from fedsplit.federation.site.copies import Copies
+from fedsplit.federation.site.disclosed import DisclosedRows, Known
+from fedsplit.federation.site.policy import Policy
+from fedsplit.federation.site.record import Record, Sent, StudyState
+from fedsplit.federation.site.rows import StudyRows
+from fedsplit.federation.site.transcript import next_step
+from fedsplit.federation.study import Analysis, Study, read_study
+from fedsplit.remote.channel import Request
+
+logger = logging.getLogger(__name__)
+
+DAY = 86400.0
+"""Seconds in which questions and studies of a day are counted."""
+
+LOG_SHORT = (
+    "its database is older than what it has sent: it was restored from a backup, and would forget "
+    "what it disclosed. Its owner has to take up the work from the newest copy of site.db, or begin "
+    "with a new key"
+)
+
+
+class Site:
+    """The rows of one organisation, and what answers questions about them.
+
+    Parameters
+    ----------
+    folder : Path
+        Holds ``site.db`` and the copies of rows; only its owner may read it.
+    key : Ed25519 private key
+        Made here; its public half is what the other sites and the coordinator know.
+    policy : Policy
+    disclosed : Path
+        The record of what was disclosed of rows: one file per user and machine, whatever folders
+        there are.
+    analyses : mapping of str to type, optional
+        The analyses that can be run here, by name.
+    clock : callable, optional
+        Seconds since 1970.
+    watch : callable, optional
+        Called with a line whenever there is something that the owner should see.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        key: keys.SigningKey,
+        policy: Policy,
+        disclosed: Path,
+        *,
+        analyses: Mapping[str, type[Analysis]] = ANALYSES,
+        clock: Callable[[], float] = time.time,
+        watch: Callable[[str], object] = lambda line: None,
+    ) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if folder.stat().st_mode & 0o077:
+            raise InputError(
+                f"{folder}: other users of this machine may read it: make it private (chmod 700), "
+                "or choose another folder"
+            )
+        self.policy = policy
+        self.record = Record(folder / "site.db", analyses, clock)
+        self.disclosed = DisclosedRows(disclosed)
+        self.watch = watch
+        self._key = key
+        self._analyses = analyses
+        self._clock = clock
+        self._rules = policy.about_rows
+        self._copies = Copies(
+            folder / "copies", policy.data, policy.reading, self.disclosed, policy.smallest_group
+        )
+        # What answers for the study that was asked about last, while nobody else writes.
+        self._rows: tuple[bytes, StudyRows, Known] | None = None
+        self._changes = self._seen()
+        self._lock = threading.Lock()  # one message at a time
+
+    # ------------------------------------------------------------------ for the owner
+
+    def studies(self) -> list[StudyState]:
+        """All studies that were proposed, in their order."""
+        rows = self.record.execute("SELECT hash FROM studies ORDER BY rowid")
+        found = (self.record.study(each) for (each,) in rows)
+        return [each for each in found if each is not None]
+
+    def approve(self, study: str) -> str:
+        """Approve a study by its hash, or after too many refusals approve it again.
+
+        A copy of the rows is frozen, from which all its questions are answered.
+
+        Returns
+        -------
+        str
+            What the owner should know of the rows.
+        """
+        with self._lock, self._transaction():
+            return self._approve(self._state(study), "by its owner")
+
+    def decline(self, study: str, reason: str = "") -> None:
+        """Decline a study: no question of it is answered from now on."""
+        with self._lock, self._transaction():
+            self.record.decide(self._state(study).study.digest, "declined", reason)
+
+    def _state(self, study: str) -> StudyState:
+        found = [each for each in self.studies() if each.study.hash.startswith(study)]
+        if len(found) != 1 or len(study) < 8:
+            raise InputError(f"{study!r} is no study here: give at least 8 digits of its hash")
+        return found[0]
+
+    def _approve(self, state: StudyState, detail: str) -> str:
+        study = state.study
+        objection = self.policy.objection(study, keys.public_bytes(self._key))
+        if objection:
+            raise InputError(f"the study breaks a rule of {self.policy.name}: {objection}")
+        note, copy = "", state.copy
+        if not copy:
+            answered = self.record.execute("SELECT copy FROM studies WHERE copy != '' ORDER BY since")
+            # On disk before the transaction that names it ends.
+            copy, note = self._copies.take(list(dict.fromkeys(each for (each,) in answered)))
+        secret = X25519PrivateKey.generate().private_bytes_raw()
+        self.record.decide(study.digest, "approved", detail, copy, secret)
+        return note
+
+    # ------------------------------------------------------------------ for the coordinator
+
+    def reply(self, message: bytes) -> bytes:
+        """The signed response to a message; any bytes get one.
+
+        It is sent after everything about it is on disk. If the site is killed before the end of
+        the transaction, nothing was recorded and nothing was sent; if after it, the coordinator
+        asks again and gets the recorded answer.
+        """
+        study, number = b"", JOINING
+        try:
+            request = read_message(bytes.fromhex(self.policy.coordinator), message)
+            if isinstance(request, Proposal):
+                study = read_study(request.study, self._analyses).digest
+            else:
+                study = request.study
+                number = request.number if isinstance(request, Inquiry) else JOINING
+        except InputError as error:
+            # Anybody may have sent these bytes: they leave no trace in the record.
+            return self._without_answer(study, number, "failed", str(error))
+        try:
+            with self._lock, self._transaction():
+                try:
+                    with self.record.savepoint(), self.disclosed.savepoint():
+                        return self._replied(request)
+                except StateError:
+                    raise
+                except InputError as error:
+                    self._rows = None  # what it holds in memory is undone as well
+                    return self._refused(study, number, error)
+        except StateError as error:
+            self._rows = None
+            self.watch(f"nothing is answered: {error}")
+            return self._without_answer(study, number, "failed", "its owner has to look at it")
+        except Exception:
+            # A full disk, or an error in an analysis. Its text may hold cells of the rows, so that
+            # it stays here.
+            self._rows = None
+            logger.exception("%s: exchange %d could not be answered", self.policy.name, number)
+            self.watch(f"exchange {number} could not be answered: see the log of the process")
+            reason = "an error, which its owner finds in the log there"
+            return self._without_answer(study, number, "failed", reason)
+
+    def _replied(self, request: Proposal | Inquiry | Ending) -> bytes:
+        match request:
+            case Proposal(study=content):
+                return self._join(read_study(content, self._analyses))
+            case Inquiry():
+                return self._answer(request)
+        return self._end(request)
+
+    def _join(self, study: Study) -> bytes:
+        """Answer a proposal once its owner has approved it, with a key for the masks."""
+        state = self.record.study(study.digest)
+        if state is None:
+            objection = self.policy.objection(study, keys.public_bytes(self._key))
+            if objection:
+                self.watch(f"a study was declined: {objection}")
+                return self._without_answer(study.digest, JOINING, "refused", objection)
+            self.record.add_study(study)
+            self.watch(f"study {study.hash[:8]} is proposed: {study.title}")
+            state = self._decided(study)
+        if state.decision == "undecided":
+            return self._without_answer(study.digest, JOINING, "waiting", "for its owner")
+        if state.decision != "approved":
+            reason = f"its owner has {state.decision} the study"
+            return self._without_answer(study.digest, JOINING, "refused", reason)
+        value = b""
+        if study.secure:
+            value = keys.public_bytes(X25519PrivateKey.from_private_bytes(state.secret))
+        sent = self.record.sent(study.digest, JOINING)
+        if sent is None:
+            asked = digest(study.content)
+            sent = self._record(study, JOINING, asked, b"", value, study.digest)
+        return self._response(study.digest, JOINING, sent)
+
+    def _decided(self, study: Study) -> StudyState:
+        """The state of a new study, approved if the policy says so."""
+        state = self.record.study(study.digest)
+        assert state is not None  # which has just been entered
+        if self.policy.approve == "always":
+            note = self._approve(state, "approve is always")
+            if note:
+                self.watch(note)
+            state = self.record.study(study.digest)
+            assert state is not None
+        return state
+
+    def _answer(self, inquiry: Inquiry) -> bytes:
+        """Answer a question: the stages of one transaction, from top to bottom."""
+        # Admit. A question that was answered has the same answer again, and counts once.
+        state, sent = self._admit(inquiry)
+        if sent is not None:
+            return self._response(inquiry.study, inquiry.number, sent)
+        study = state.study
+
+        # The question: the one that must come next, or one that belongs to the study.
+        if study.secure:
+            request, transcript = next_step(self.record, study, inquiry)
+        else:
+            request, transcript = decode_request(inquiry.question), b""
+        study.analysis.check_request(study, request)
+        self._check_names(request, study)
+
+        # The rows, as they were frozen when the study was approved, prepared as the key says.
+        rows, known = self._rows_of(state)
+        request = self._prepared(study, rows, request)
+        self._spend(study, known)
+
+        # Compute, under the rules: thresholds, rounding, the ledger, and noise if it is asked for.
+        if study.secure:
+            stream = masks.last_digits(state.secret, transcript)
+            memory = self.record.memory(study.digest)
+            numbers, after = rows.contribution(request, memory, stream)
+            self.record.keep_memory(study.digest, after)
+            partners = self.record.partners(study.digest)
+            others = {name: key for name, key in partners.items() if name != self.policy.name}
+            hidden = masks.mask(self.policy.name, state.secret, others, transcript, len(numbers))
+            value = fixed_point.to_bytes(fixed_point.add(numbers, hidden))
+        else:
+            value = encode_answer(study.analysis.narrowed(request, rows.answer(request)))
+        for note in rows.notes():
+            self.watch(note)
+
+        # Record; the answer leaves when the transaction has ended.
+        asked = digest(inquiry.question)
+        sent = self._record(study, inquiry.number, asked, inquiry.question, value, transcript)
+        return self._response(study.digest, inquiry.number, sent)
+
+    def _admit(self, inquiry: Inquiry) -> tuple[StudyState, Sent | None]:
+        """The study of a question, and what was sent in answer to this very question before."""
+        state = self.record.study(inquiry.study)
+        if state is None:
+            raise RequestError("this study was not proposed here: propose it again")
+        if inquiry.head is not None and not self.record.contains(inquiry.head):
+            raise StateError(LOG_SHORT)
+        study = state.study
+        if state.decision != "approved":
+            raise RequestError(f"its owner's decision on this study is: {state.decision}")
+        asked = digest(inquiry.question)
+        sent = self.record.sent(study.digest, inquiry.number)
+        if sent is not None:
+            # A mask must never be used for two different answers.
+            if sent.digest != asked:
+                raise RequestError(f"exchange {inquiry.number} was answered to another question")
+            return state, sent
+        if not study.secure:
+            sent = self.record.sent_to(study.digest, asked)
+            if sent is not None:
+                return state, sent
+        self._check_budget(state)
+        return state, None
+
+    def _check_budget(self, state: StudyState) -> None:
+        """Raise RequestError if a study, or a day, has had all that the owner allows."""
+        record, policy, study = self.record, self.policy, state.study
+        refused = record.count("refused", study.digest, after=state.since)
+        if refused >= policy.refusals_before_halt:
+            raise RequestError(
+                f"{refused} questions of this study were refused: its owner has to approve it again"
+            )
+        now = self._clock()
+        approved = record.scalar("SELECT time FROM log WHERE number = ?", state.since)
+        if now > approved + policy.approved_days * DAY:
+            raise RequestError("the approval of the study has ended: its owner has to renew it")
+        if study.until and datetime.fromtimestamp(now, UTC).date().isoformat() > study.until:
+            raise RequestError(f"the study ended on {study.until}")
+        if record.count("answer", study.digest) >= study.questions:
+            raise RequestError(f"the study has had its {study.questions} questions")
+        today = now - DAY
+        most = policy.questions_per_day
+        if most is not None and record.count("answer", since=today) >= most:
+            raise RequestError(f"its owner allows {most} questions a day (questions_per_day)")
+        most = policy.studies_per_day
+        if most is not None:
+            begun = record.studies_begun(today)
+            if study.digest not in begun and len(begun) >= most:
+                raise RequestError(f"its owner allows {most} studies a day (studies_per_day)")
+
+    def _check_names(self, request: Request, study: Study) -> None:
+        """Raise RequestError for a question to another site, or to other sums than it is about."""
+        if request.sums != study.secure:
+            raise RequestError("a question for sums, or for single answers, in the other study")
+        if study.secure and request.m != len(study.members):
+            raise RequestError(f"the sums are of {len(study.members)} sites, not {request.m}")
+        if study.secure:
+            return
+        for each in request.parts:
+            coding = getattr(each, "coding", None)
+            if coding is not None and coding.names != (self.policy.name,):
+                raise RequestError(f"this is {self.policy.name}, and {coding.names} was asked")
+
+    def _rows_of(self, state: StudyState) -> tuple[StudyRows, Known]:
+        """The rows that a study is answered from."""
+        # another process, or another site with the same rows, may have answered meanwhile
+        seen = self._seen()
+        if self._rows is None or self._rows[0] != state.study.digest or self._changes != seen:
+            source, known = self._copies.open(state.copy)
+            ledger = self.disclosed.ledger(known)
+            rows = StudyRows(self.policy.name, source, known.ids, ledger, self._rules)
+            self._rows = state.study.digest, rows, known
+            self._changes = seen
+        return self._rows[1], self._rows[2]
+
+    def _seen(self) -> tuple[int, int]:
+        return self.record.changes, self.disclosed.changes
+
+    def _prepared(self, study: Study, rows: StudyRows, request: Request) -> Request:
+        """A request with the preparation that its key names, where the rows lack it."""
+        if request.preparation is not None:
+            own = request._replace(question=request.preparation, preparation=None)
+            self.record.keep_preparation(study.digest, request.key, encode_request(own))
+        elif request.key and not rows.has_prepared(request.key):
+            kept = self.record.preparation(study.digest, request.key)
+            if kept is None:
+                raise RequestError("a question about coordinates that were never sent")
+            return request._replace(preparation=decode_request(kept).question)
+        return request
+
+    def _spend(self, study: Study, known: Known) -> None:
+        """Note the ε of a study with noise, or raise RequestError if it is more than allowed."""
+        privacy = getattr(study.analysis, "privacy", None)
+        if privacy is None:
+            return
+        epsilon, delta = self.disclosed.spent(known, but=study.digest)
+        policy = self.policy
+        most = policy.privacy_epsilon
+        if most is not None and epsilon + privacy.epsilon > most:
+            raise RequestError(f"privacy_epsilon: {epsilon:g} of {most:g} is spent")
+        if policy.limits_noise and delta + privacy.delta > policy.privacy_delta:
+            raise RequestError(f"privacy_delta: {delta:g} of {policy.privacy_delta:g} is spent")
+        self.disclosed.spend(known, study.digest, privacy.epsilon, privacy.delta)
+
+    def _end(self, ending: Ending) -> bytes:
+        """End a study that has its result."""
+        state = self.record.study(ending.study)
+        if state is not None and state.decision == "approved":
+            self.record.decide(ending.study, "ended", ending.summary)
+            self.watch(f"study {state.study.hash[:8]} has ended:\n{ending.summary}")
+        response = Response(ending.study, JOINING, "answer", head=self.record.head())
+        return write_response(self._key, response)
+
+    # ------------------------------------------------------------------ the record
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """One transaction of both databases.
+
+        What was disclosed is committed first: after a kill in between, the same answer adds the
+        same entries, which then are there.
+        """
+        with self.record.transaction(), self.disclosed.transaction():
+            yield
+
+    def _record(
+        self,
+        study: Study,
+        number: int,
+        asked: bytes,
+        question: bytes,
+        value: bytes,
+        transcript: bytes,
+    ) -> Sent:
+        """Record an answer as it is sent, now and whenever it is asked for again."""
+        # The log binds what was asked and what was answered; the bytes are in the table beside it.
+        head = self.record.append(study.digest, number, "answer", content=digest(asked, value))
+        sent = Sent(asked, question, value, transcript, head)
+        self.record.keep(study.digest, number, sent)
+        return sent
+
+    def _response(self, study: bytes, number: int, sent: Sent) -> bytes:
+        """A recorded answer, signed."""
+        response = Response(study, number, "answer", sent.value, sent.transcript, head=sent.head)
+        return write_response(self._key, response)
+
+    def _refused(self, study: bytes, number: int, error: InputError) -> bytes:
+        """Record that a question was refused, and say so without a word about single rows."""
+        known = self.record.study(study) is not None
+        reason = str(error)
+        if not isinstance(error, RequestError):  # it depends on the rows
+            reason = "a rule of its owner, or its data, do not allow this answer"
+        if known:
+            self.record.append(study, number, "refused", str(error))
+        self.watch(f"exchange {number} was refused: {error}")
+        return self._without_answer(study, number, "refused", reason)
+
+    def _without_answer(
+        self,
+        study: bytes,
+        number: int,
+        outcome: Literal["waiting", "refused", "failed"],
+        reason: str,
+    ) -> bytes:
+        return write_response(self._key, Response(study, number, outcome, reason=reason[:1000]))

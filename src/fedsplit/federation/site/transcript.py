@@ -1,0 +1,112 @@
+"""Questions that nobody chooses: a site works out for itself which one must come next.
+
+In a secure study all members receive the signed contributions to every exchange. Each adds them up
+(only the sum is revealed), runs the study's analysis on the sums so far, and answers the question
+that the analysis asks next. The question that the coordinator sends along is compared with it:
+points and coordinates are rounded before they are used, so that on other processors the same
+question has the same numbers, or numbers next to them on that grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedsplit import fixed_point
+from fedsplit.errors import InputError, RequestError
+from fedsplit.federation import masks
+from fedsplit.federation.channel import NextQuestion, TranscriptChannel
+from fedsplit.federation.messages import JOINING, Inquiry
+from fedsplit.federation.questions import decode_request
+from fedsplit.federation.site.record import Record
+from fedsplit.federation.study import Study
+from fedsplit.remote.channel import Request
+
+GRID = 2.0**-38
+"""How far apart two numbers can be, relative to the largest of their array, that other processors
+round to neighbours."""
+
+
+class Step(NamedTuple):
+    """Where a secure study stands.
+
+    Attributes
+    ----------
+    request : Request
+        The question to answer.
+    transcript : bytes
+        The hash of all exchanges before it.
+    """
+
+    request: Request
+    transcript: bytes
+
+
+def next_step(record: Record, study: Study, inquiry: Inquiry) -> Step:
+    """Enter the contributions to the last exchange, and return what must be answered next."""
+    known = record.transcript(study.digest)
+    if inquiry.number != len(known) + 1:
+        raise RequestError(f"exchange {inquiry.number} is not the next one")
+    last = inquiry.number - 1
+    before = known[-1][0] if known else study.digest
+    values = masks.read_posts(study, last, before, inquiry.posts)
+    own = record.sent(study.digest, last)
+    if own is None:
+        raise RequestError(f"exchange {last} was not answered here")
+    total = b""
+    if last == JOINING:
+        record.keep_partners(study.digest, dict(zip(study.members, values, strict=True)))
+    else:
+        total = fixed_point.to_bytes(masks.total(values))
+    after = masks.extended(before, inquiry.posts)
+    record.extend_transcript(study.digest, last, after, total)
+    # From here on the site knows what the coordinator knows, and does what it does.
+    totals = [fixed_point.from_bytes(each) for _, each in known[1:]]
+    if last != JOINING:
+        totals.append(fixed_point.from_bytes(total))
+    own_request = _next_request(study, totals)
+    asked = decode_request(inquiry.question)
+    if not agrees(own_request._replace(key=""), asked._replace(key="")):
+        raise RequestError("the analysis of the study asks another question here")
+    return Step(asked, after)
+
+
+def _next_request(study: Study, totals: list[Any]) -> Request:
+    """What the analysis asks after these sums."""
+    try:
+        study.analysis.run(TranscriptChannel(study, totals), secure=True)
+    except NextQuestion as asked:
+        return asked.request
+    except InputError as error:
+        raise RequestError(f"the analysis of the study ends here: {error}") from None
+    raise RequestError("the analysis of the study has ended")
+
+
+def agrees(own: Any, other: Any) -> bool:
+    """Whether two questions are the same, up to the rounding of different processors."""
+    if type(own) is not type(other):
+        # what came in a message has lists where the program has tuples, and the like
+        alike = isinstance(own, list | tuple) and isinstance(other, list | tuple)
+        if not alike and not (isinstance(own, int | float) and isinstance(other, int | float)):
+            return False
+    match own:
+        case np.ndarray():
+            if own.shape != other.shape or own.dtype != other.dtype:
+                return False
+            if own.dtype != np.float64:
+                return bool(np.array_equal(own, other))
+            scale = float(np.max(np.abs(own), initial=0.0))
+            return bool(np.all(np.abs(own - other) <= GRID * scale))
+        case float():
+            return bool(abs(own - other) <= GRID * abs(own)) or own == other or own != own
+        case Mapping():
+            return list(own) == list(other) and all(agrees(own[key], other[key]) for key in own)
+        case list() | tuple():
+            same = len(own) == len(other)
+            return same and all(agrees(a, b) for a, b in zip(own, other, strict=True))
+    if is_dataclass(own):
+        return all(agrees(getattr(own, f.name), getattr(other, f.name)) for f in fields(own))
+    return bool(own == other)
