@@ -11,6 +11,7 @@ from fedsplit.errors import InputError
 from fedsplit.federation import masks
 from fedsplit.federation.encoding import digest
 from fedsplit.federation.journal import Journal, Recorded
+from fedsplit.federation.keys import SigningKey
 from fedsplit.federation.messages import (
     ENVELOPE,
     JOINING,
@@ -22,7 +23,6 @@ from fedsplit.federation.messages import (
     read_response,
     write_message,
 )
-from fedsplit.federation.keys import SigningKey
 from fedsplit.federation.questions import answer_limit, decode_answer, encode_request
 from fedsplit.federation.study import Study
 from fedsplit.federation.transport import Transport
@@ -155,14 +155,9 @@ class Exchanges:
             check(site, response)
         except InputError as error:
             return "failed", Recorded(None, one_line(str(error)), seconds)
-        head, last = response.head, self.journal.head(study, site)
-        # A log only grows, and every answer is an entry of it.
-        if head is None or (last is not None and head.number < last.number):
+        key, head = self.study.members[site], response.head
+        if head is None or not self.journal.note_head(study, site, key, head):
             self._note(site, "its log was cut short or replaced")
-        elif last is not None and head.number == last.number and head.hash != last.hash:
-            self._note(site, "its log was cut short or replaced")
-        else:
-            self.journal.note_head(study, site, head)
         recorded = Recorded(data, "", seconds)
         self.journal.add(study, number, site, recorded)
         return "answer", recorded
@@ -189,7 +184,7 @@ class Exchanges:
         self, number: int, question: bytes, site: str, posts: Sequence[bytes] = ()
     ) -> Inquiry:
         """A question as it goes to a site."""
-        head = self.journal.last_head(site, self.study.members[site])
+        head = self.journal.head_of(self.study.members[site])
         return Inquiry(self.study.digest, number, question, tuple(posts), head)
 
 
@@ -321,7 +316,9 @@ class OpenChannel(StudyChannel):
     ) -> dict[str, Recorded]:
         self.number += 1
         study, journal = self._exchanges.study, self._exchanges.journal
-        asked = digest(*(part for name, each in questions.items() for part in (name.encode(), each)))
+        asked = digest(
+            *(part for name, each in questions.items() for part in (name.encode(), each))
+        )
         found = self._begin(self.number, asked)
         clock = journal.clock(study.digest, self.number)
         if clock is not None:
@@ -341,19 +338,16 @@ class OpenChannel(StudyChannel):
         for name in questions.keys() - messages.keys() - found.keys():
             results[name] = "refused", Recorded(None, f"left out: {self._without[name]}", 0.0)
         with journal.transaction():
-            for name, (outcome, each) in results.items():
-                found[name] = each
-                if outcome != "answer":
-                    found[name] = each._replace(trouble=f"{outcome}: {each.trouble}")
+            for name, each in results.items():
+                found[name] = _told(*each)
+                if each[0] != "answer":
                     journal.add(study.digest, self.number, name, found[name])
             journal.close_exchange(study.digest, self.number, self.now())
         return found
 
     def _reply(self, name: str, request: Request, recorded: Recorded) -> Reply:
         if recorded.data is None:
-            outcome, _, text = recorded.trouble.partition(": ")
-            known = outcome if outcome in ("refused", "failed") else "silent"
-            return Reply(known, text=text, seconds=recorded.seconds)
+            return _no_answer(recorded)
         value, log = self._read(name, recorded)
         answer = decode_answer(request, value)
         return Reply("answer", answer, seconds=recorded.seconds, log=log)
@@ -379,7 +373,6 @@ class SecureChannel(StudyChannel):
         if len(set(questions.values())) != 1:
             raise InputError("secure sums: every site has to be asked the same question")
         question = next(iter(questions.values()))
-        journal, study = self._exchanges.journal, self._exchanges.study
         if question != self._asked:  # otherwise it is repeated, as some have not answered
             if self.number != JOINING:
                 self._posts = self._exchanges.posts(self.number)
@@ -405,19 +398,21 @@ class SecureChannel(StudyChannel):
         largest = masks.NUMBER * max(map(answer_limit, requests.values()))
         results = self._send(asked, messages, timeout, largest, check)
         return found | {
-            name: each if outcome == "answer" else each._replace(trouble=f"{outcome}: {each.trouble}")
+            name: each
+            if outcome == "answer"
+            else each._replace(trouble=f"{outcome}: {each.trouble}")
             for name, (outcome, each) in results.items()
         }
 
     def _reply(self, name: str, request: Request, recorded: Recorded) -> Reply:
         if recorded.data is None:
-            outcome, _, text = recorded.trouble.partition(": ")
-            known = outcome if outcome in ("refused", "failed") else "silent"
             # whose text it is depends on where it came from, not on what it claims
-            return Reply(known, text=f"{name}: {text}", seconds=recorded.seconds)
+            reply = _no_answer(recorded)
+            return reply._replace(text=f"{name}: {reply.text}")
         value, log = self._read(name, recorded)
-        return Reply("answer", fixed_point.from_bytes(value), seconds=recorded.seconds,
-                     log=f"{name} {log}")
+        return Reply(
+            "answer", fixed_point.from_bytes(value), seconds=recorded.seconds, log=f"{name} {log}"
+        )
 
 
 class TranscriptChannel:
@@ -457,3 +452,18 @@ class TranscriptChannel:
         nothing = fixed_point.encode([0.0] * len(total))
         # the sum is all that the analysis sees: whose contribution is which does not matter
         return {at: Reply("answer", nothing if at else total) for at in requests}
+
+
+def _told(outcome: str, recorded: Recorded) -> Recorded:
+    """What is recorded of an exchange, with the outcome where there is no answer."""
+    if outcome == "answer":
+        return recorded
+    return recorded._replace(trouble=f"{outcome}: {recorded.trouble}")
+
+
+def _no_answer(recorded: Recorded) -> Reply:
+    outcome, _, text = recorded.trouble.partition(": ")
+    match outcome:
+        case "refused" | "failed":
+            return Reply(outcome, text=text, seconds=recorded.seconds)
+    return Reply("silent", text=text, seconds=recorded.seconds)

@@ -12,7 +12,7 @@ from fedsplit.errors import InputError, TooFewClients
 from fedsplit.federation.channel import Exchanges, OpenChannel, SecureChannel, StudyChannel, Waiting
 from fedsplit.federation.journal import Journal, Recorded
 from fedsplit.federation.keys import SigningKey, public_bytes
-from fedsplit.federation.messages import ENVELOPE, JOINING, Ending, LogHead, Proposal, Response
+from fedsplit.federation.messages import ENVELOPE, JOINING, LogHead, Proposal, Response
 from fedsplit.federation.study import Study
 from fedsplit.federation.transport import Transport
 from fedsplit.remote.members import Patience
@@ -133,8 +133,10 @@ class Coordinator:
         missing = self._join(exchanges)
         if missing:
             return Interruption(JOINING, missing)
-        channel: StudyChannel = SecureChannel(exchanges) if study.secure else OpenChannel(
-            exchanges, list(study.members), without or {}
+        channel: StudyChannel = (
+            SecureChannel(exchanges)
+            if study.secure
+            else OpenChannel(exchanges, list(study.members), without or {})
         )
         patience = replace(self._patience, min_clients=study.least)
         try:

@@ -74,11 +74,6 @@ class Database:
         rows = self.execute(statement, *values)
         return rows[0][0] if rows else None
 
-    @property
-    def changes(self) -> int:
-        """A number that is another one whenever somebody else has changed the file."""
-        return int(self.scalar("PRAGMA data_version"))
-
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Make all changes within the block durable at its end, or none if it raises.
@@ -86,8 +81,8 @@ class Database:
         The lock is taken at the beginning, so that two processes that serve one folder by mistake
         take turns instead of both reading the state before either changes it.
         """
-        self.execute("BEGIN IMMEDIATE")
         try:
+            self.execute("BEGIN IMMEDIATE")
             yield
             self.execute("COMMIT")
         except BaseException:

@@ -20,7 +20,9 @@ CREATE TABLE exchanges (
 CREATE TABLE responses (
     study BLOB, number INTEGER, site TEXT, data BLOB, trouble TEXT NOT NULL, seconds REAL NOT NULL,
     PRIMARY KEY (study, number, site));
-CREATE TABLE heads (study BLOB, site TEXT, number INTEGER, hash BLOB, PRIMARY KEY (study, site));
+CREATE TABLE heads (
+    study BLOB, site TEXT, key TEXT, number INTEGER, hash BLOB NOT NULL,
+    PRIMARY KEY (study, site, number));
 """
 
 
@@ -102,24 +104,31 @@ class Journal(Database):
 
     def head(self, study: bytes, site: str) -> LogHead | None:
         """The last head of a site's log in a study."""
+        return self._head("study = ? AND site = ?", study, site)
+
+    def head_of(self, key: str) -> LogHead | None:
+        """The last head, in all studies, of the log of the site with this key."""
+        return self._head("key = ?", key)
+
+    def _head(self, where: str, *values: object) -> LogHead | None:
         rows = self.execute(
-            "SELECT number, hash FROM heads WHERE study = ? AND site = ?", study, site
+            f"SELECT number, hash FROM heads WHERE {where} ORDER BY number DESC LIMIT 1", *values
         )
         return LogHead(*rows[0]) if rows else None
 
-    def last_head(self, site: str, key: str) -> LogHead | None:
-        """The last head of a site's log in all studies in which it has this key."""
-        rows = self.execute(
-            "SELECT h.number, h.hash FROM heads h JOIN studies s ON s.hash = h.study WHERE "
-            "h.site = ? AND instr(s.content, CAST(? AS BLOB)) > 0 ORDER BY h.number DESC LIMIT 1",
-            site,
-            key,
-        )
-        return LogHead(*rows[0]) if rows else None
+    def note_head(self, study: bytes, site: str, key: str, head: LogHead) -> bool:
+        """Note a head of a site's log, and return whether it continues those that are noted.
 
-    def note_head(self, study: bytes, site: str, head: LogHead) -> None:
-        row = study, site, head.number, head.hash
-        self.execute("INSERT OR REPLACE INTO heads VALUES (?, ?, ?, ?)", *row)
+        A log only grows, and an answer that is sent again has the head that it had.
+        """
+        before = "SELECT hash FROM heads WHERE study = ? AND site = ? AND number = ?"
+        known = self.scalar(before, study, site, head.number)
+        last = self.head(study, site)
+        if known is None and (last is None or head.number > last.number):
+            row = study, site, key, head.number, head.hash
+            self.execute("INSERT INTO heads VALUES (?, ?, ?, ?, ?)", *row)
+            return True
+        return bool(known == head.hash)
 
     def forget_last(self, study: bytes) -> None:
         """Forget the last exchange if it has an answer that cannot be used: it is asked again."""

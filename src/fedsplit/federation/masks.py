@@ -49,15 +49,15 @@ def mask(name: str, own: bytes, partners: Mapping[str, bytes], transcript: bytes
     return total
 
 
-def last_digits(own: bytes, transcript: bytes) -> Callable[[Limbs], Callable[[int], bytes]]:
+def last_digits(own: bytes, question: bytes) -> Callable[[Limbs], Callable[[int], bytes]]:
     """Return what random last digits of a member's numbers are drawn from.
 
-    They depend on the numbers, so that no two answers share them, and the same answer has the same
-    ones. The sum then tells nothing of how a single site rounds.
+    They depend on the question and the numbers, so that no two answers share them, and the same
+    answer has the same ones. The sum then tells nothing of how a single site rounds.
     """
 
     def of(numbers: Limbs) -> Callable[[int], bytes]:
-        about = digest(b"last digits", transcript, fixed_point.to_bytes(numbers))
+        about = digest(b"last digits", question, fixed_point.to_bytes(numbers))
         return keys.reader(own, about)
 
     return of

@@ -44,7 +44,7 @@ def decode_request(data: bytes) -> Request:
     known = ALLOWED.get(name.decode(errors="replace")) if len(name) <= LONGEST_NAME else None
     if known is None or not mark:
         raise RequestError(f"the question {name[:40]!r} is not allowed here")
-    expected: Any = tuple[str, int, bool, _preparation(), known]  # type: ignore[misc,valid-type]  # known when it runs
+    expected: Any = tuple[str, int, bool, _preparation(), known]  # type: ignore[misc]  # known when it runs
     try:
         key, m, sums, preparation, question = codec.decode(expected, body, LARGEST)
     except InputError as error:
@@ -61,7 +61,9 @@ def answer_limit(request: Request) -> int:
     if isinstance(question, SumQuestion) and question.coding is not None:
         plan = question.coding.plan
         if not plan.draft:
-            shapes = [s for each in question.statistics.values() for s in each.shapes(plan).values()]
+            shapes = [
+                s for each in question.statistics.values() for s in each.shapes(plan).values()
+            ]
             return UNKNOWN // 16 + sum(8 * math.prod(each.shape) + 200 for each in shapes)
     return UNKNOWN
 
@@ -72,6 +74,7 @@ def request_digest(data: bytes) -> bytes:
 
 
 def encode_answer(value: Any) -> bytes:
+    """An answer as bytes."""
     return codec.encode(value)
 
 

@@ -162,7 +162,9 @@ class RegressionStudy(Analysis):
         try:
             privacy = self.privacy
         except TypeError:
-            raise InputError("the study has a dp of other fields than this fedsplit knows") from None
+            raise InputError(
+                "the study has a dp of other fields than this fedsplit knows"
+            ) from None
         assert privacy is not None
         if json.loads(json.dumps(asdict(privacy))) != self.options["dp"]:
             raise InputError("the study has a dp of other fields than this fedsplit writes")

@@ -9,7 +9,6 @@ studies of unchanged rows share it.
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Sequence
 from hashlib import file_digest
 from pathlib import Path
@@ -22,11 +21,8 @@ from fedsplit.data.sources.sources import sources
 from fedsplit.data.tables import Source
 from fedsplit.errors import InputError, StateError
 from fedsplit.federation.site.disclosed import DisclosedRows, Known
-from fedsplit.federation.site.row_hashes import cell_hashes, column_names
+from fedsplit.federation.site.row_hashes import Hashes, cell_hashes, column_names
 from fedsplit.files import Stamp
-
-SETTLED = 5_000_000_000
-"""Nanoseconds after its last change when a file counts as completely written."""
 
 
 class Copies:
@@ -83,7 +79,7 @@ class Copies:
         name = path.name
         known = self._disclosed.copy(name) or self._disclosed.add_copy(name, columns, hashes)
         k = self._smallest
-        for found in self._disclosed.changes(known, answered):
+        for found in self._disclosed.differences(known, answered):
             for each in found:
                 if not each.allowed(k):
                     return answered[-1], (
@@ -93,7 +89,8 @@ class Copies:
                     )
         return name, ""
 
-    def _frozen(self):  # type: ignore[no-untyped-def]
+    def _frozen(self) -> tuple[Path, list[str], Hashes]:
+        """Write the rows as they are now, with the hashes of their cells."""
         source = self.current()
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         partial = self._folder / ".partial"
@@ -146,9 +143,7 @@ def _write(source: Source, partial: Path) -> str:
     if path is None:
         raise InputError(f"{source.name}: a site answers from a file or a query")
     stamp = Stamp.of(path)
-    if 0 <= time.time_ns() - stamp.modified < SETTLED:
-        time.sleep(0.05)  # long enough for a writer that is at work
     shutil.copyfile(path, partial)
     if Stamp.of(path) != stamp:
         raise InputError(f"{path}: was changed while it was copied: try again when it is complete")
-    return suffix_of(path)
+    return suffix_of(path) or ""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,7 +109,7 @@ class DisclosedRows(Database):
         self.execute("INSERT INTO copies VALUES (?, ?, ?, ?, ?)", *row)
         return known
 
-    def changes(self, known: Known, answered: Sequence[str]) -> list[list[Change]]:
+    def differences(self, known: Known, answered: Sequence[str]) -> list[list[Change]]:
         """How a copy differs from others that have answered, in each set of columns."""
         found = []
         for name in answered:
@@ -122,6 +122,11 @@ class DisclosedRows(Database):
         """What was disclosed of the rows of a copy, and of those that came with others."""
         rows = self.execute("SELECT key, sums, tags FROM entries WHERE family = ?", known.family)
         return RecordedLedger(self, known.family, rows)
+
+    def entries(self, known: Known) -> int:
+        """How many entries the ledger of the rows of a copy has."""
+        statement = "SELECT count(*) FROM entries WHERE family = ?"
+        return int(self.scalar(statement, known.family))
 
     def spent(self, known: Known, but: bytes) -> tuple[float, float]:
         """ε and δ of all studies with noise about these rows, but for one."""
@@ -209,6 +214,6 @@ def _saved(array: NDArray[np.generic]) -> bytes:
     return content.getvalue()
 
 
-def _loaded(content: bytes) -> NDArray[np.generic]:
-    found: NDArray[np.generic] = np.load(io.BytesIO(content), allow_pickle=False)
+def _loaded(content: bytes) -> NDArray[Any]:
+    found: NDArray[Any] = np.load(io.BytesIO(content), allow_pickle=False)
     return found

@@ -139,7 +139,9 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if study.members.get(self.name) != key.hex():
             return "this site is no member of the study under its own key"
         if study.questions > self.questions:
-            return f"questions: at most {self.questions} are answered, the study has {study.questions}"
+            return (
+                f"questions: at most {self.questions} are answered, the study has {study.questions}"
+            )
         if study.least < self.least_sites:
             return f"least_sites: it goes on with {study.least}, fewer than {self.least_sites}"
         if self.secure_sums_only and not study.secure:
@@ -194,4 +196,6 @@ def policy_of(found: Mapping[str, object], where: str) -> Policy:
     except msgspec.ValidationError as error:
         what, _, path = str(error).partition(" - at `$.")
         key = path.rstrip("`")
-        raise InputError(f"{where}: {f'{key}: ' if key else ''}{what[:1].lower()}{what[1:]}") from None
+        raise InputError(
+            f"{where}: {f'{key}: ' if key else ''}{what[:1].lower()}{what[1:]}"
+        ) from None

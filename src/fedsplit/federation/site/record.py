@@ -164,6 +164,13 @@ class Record(Database):
             *(event, head.number, copy, secret, digest),
         )
 
+    def copies(self) -> list[str]:
+        """The copies of rows that have answered, the latest last."""
+        rows = self.execute(
+            "SELECT copy FROM studies WHERE copy != '' GROUP BY copy ORDER BY max(since)"
+        )
+        return [copy for (copy,) in rows]
+
     # ------------------------------------------------------------------ the log
 
     def append(
@@ -193,7 +200,9 @@ class Record(Database):
     def log(self) -> list[LogEntry]:
         """All entries."""
         columns = "number, time, study, exchange, event, detail, content"
-        return [LogEntry(*row) for row in self.execute(f"SELECT {columns} FROM log ORDER BY number")]
+        return [
+            LogEntry(*row) for row in self.execute(f"SELECT {columns} FROM log ORDER BY number")
+        ]
 
     def first_wrong_entry(self) -> int:
         """The number of the first entry that does not continue the chain; 0 if all of them do."""
@@ -221,7 +230,9 @@ class Record(Database):
 
     def studies_begun(self, since: float) -> set[bytes]:
         """The studies of which questions were answered since then."""
-        statement = "SELECT DISTINCT study FROM log WHERE event = 'answer' AND exchange > 0 AND time >= ?"
+        statement = (
+            "SELECT DISTINCT study FROM log WHERE event = 'answer' AND exchange > 0 AND time >= ?"
+        )
         return {study for (study,) in self.execute(statement, since)}
 
     # ------------------------------------------------------------------ answers
@@ -236,12 +247,12 @@ class Record(Database):
 
     def _sent(self, where: str, *values: object) -> Sent | None:
         rows = self.execute(
-            "SELECT digest, question, value, transcript, log.number, log.hash FROM sent JOIN log ON "
-            f"log.number = sent.head WHERE sent.study = ? AND sent.{where} LIMIT 1",
+            "SELECT digest, question, value, transcript, log.number, log.hash FROM sent JOIN log "
+            f"ON log.number = sent.head WHERE sent.study = ? AND sent.{where} LIMIT 1",
             *values,
         )
-        for *content, number, chained in rows:
-            return Sent(*content, LogHead(number, chained))
+        for asked, question, value, transcript, *head in rows:
+            return Sent(asked, question, value, transcript, LogHead(*head))
         return None
 
     def keep(self, study: bytes, number: int, sent: Sent) -> None:

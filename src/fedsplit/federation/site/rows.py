@@ -27,7 +27,13 @@ class StudyRows(DatasetCohort):
 
     Parameters
     ----------
-    dataset : Dataset
+    name : str
+        Of the site.
+    source : Source
+    ids : (n,) array of int
+        The number of each row among those that are related to it.
+    ledger : RecordedLedger
+        What was disclosed of these.
     rules : Rules
     """
 
@@ -35,7 +41,7 @@ class StudyRows(DatasetCohort):
         self, name: str, source: Source, ids: Any, ledger: RecordedLedger, rules: Rules
     ) -> None:
         dataset = Dataset(source, name, ids)
-        dataset.ledger = ledger
+        self.ledger = dataset.ledger = ledger
         super().__init__([dataset], rules, not rules.matrices)
         self._dataset = dataset
 

@@ -7,6 +7,7 @@ list of its stages.
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -39,6 +40,7 @@ from fedsplit.federation.site.record import Record, Sent, StudyState
 from fedsplit.federation.site.rows import StudyRows
 from fedsplit.federation.site.transcript import next_step
 from fedsplit.federation.study import Analysis, Study, read_study
+from fedsplit.fixed_point import Limbs
 from fedsplit.remote.channel import Request
 
 logger = logging.getLogger(__name__)
@@ -48,8 +50,7 @@ DAY = 86400.0
 
 LOG_SHORT = (
     "its database is older than what it has sent: it was restored from a backup, and would forget "
-    "what it disclosed. Its owner has to take up the work from the newest copy of site.db, or begin "
-    "with a new key"
+    "what it disclosed: its owner has to continue from the newest site.db, or begin with a new key"
 )
 
 
@@ -72,6 +73,8 @@ class Site:
         Seconds since 1970.
     watch : callable, optional
         Called with a line whenever there is something that the owner should see.
+    draw : callable, optional
+        ``draw(n)`` gives n random bytes, of which the keys for masks are made.
     """
 
     def __init__(
@@ -84,6 +87,7 @@ class Site:
         analyses: Mapping[str, type[Analysis]] = ANALYSES,
         clock: Callable[[], float] = time.time,
         watch: Callable[[str], object] = lambda line: None,
+        draw: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.stat().st_mode & 0o077:
@@ -98,13 +102,13 @@ class Site:
         self._key = key
         self._analyses = analyses
         self._clock = clock
+        self._draw = draw
         self._rules = policy.about_rows
         self._copies = Copies(
             folder / "copies", policy.data, policy.reading, self.disclosed, policy.smallest_group
         )
-        # What answers for the study that was asked about last, while nobody else writes.
+        # What answers for the study that was asked about last.
         self._rows: tuple[bytes, StudyRows, Known] | None = None
-        self._changes = self._seen()
         self._lock = threading.Lock()  # one message at a time
 
     # ------------------------------------------------------------------ for the owner
@@ -146,17 +150,27 @@ class Site:
             raise InputError(f"the study breaks a rule of {self.policy.name}: {objection}")
         note, copy = "", state.copy
         if not copy:
-            answered = self.record.execute("SELECT copy FROM studies WHERE copy != '' ORDER BY since")
+            answered = self.record.execute(
+                "SELECT copy FROM studies WHERE copy != '' ORDER BY since"
+            )
             # On disk before the transaction that names it ends.
             copy, note = self._copies.take(list(dict.fromkeys(each for (each,) in answered)))
-        secret = X25519PrivateKey.generate().private_bytes_raw()
+        secret = self._draw(32)
         self.record.decide(study.digest, "approved", detail, copy, secret)
         return note
 
     # ------------------------------------------------------------------ for the coordinator
 
     def reply(self, message: bytes) -> bytes:
-        """The signed response to a message; any bytes get one.
+        """The signed response to a message; any bytes get one."""
+        return self.signed(self.response(message))
+
+    def signed(self, response: Response) -> bytes:
+        """A response under this site's key."""
+        return write_response(self._key, response)
+
+    def response(self, message: bytes) -> Response:
+        """What a message is answered with.
 
         It is sent after everything about it is on disk. If the site is killed before the end of
         the transaction, nothing was recorded and nothing was sent; if after it, the coordinator
@@ -196,7 +210,7 @@ class Site:
             reason = "an error, which its owner finds in the log there"
             return self._without_answer(study, number, "failed", reason)
 
-    def _replied(self, request: Proposal | Inquiry | Ending) -> bytes:
+    def _replied(self, request: Proposal | Inquiry | Ending) -> Response:
         match request:
             case Proposal(study=content):
                 return self._join(read_study(content, self._analyses))
@@ -204,7 +218,7 @@ class Site:
                 return self._answer(request)
         return self._end(request)
 
-    def _join(self, study: Study) -> bytes:
+    def _join(self, study: Study) -> Response:
         """Answer a proposal once its owner has approved it, with a key for the masks."""
         state = self.record.study(study.digest)
         if state is None:
@@ -241,7 +255,7 @@ class Site:
             assert state is not None
         return state
 
-    def _answer(self, inquiry: Inquiry) -> bytes:
+    def _answer(self, inquiry: Inquiry) -> Response:
         """Answer a question: the stages of one transaction, from top to bottom."""
         # Admit. A question that was answered has the same answer again, and counts once.
         state, sent = self._admit(inquiry)
@@ -264,13 +278,11 @@ class Site:
 
         # Compute, under the rules: thresholds, rounding, the ledger, and noise if it is asked for.
         if study.secure:
-            stream = masks.last_digits(state.secret, transcript)
+            stream = masks.last_digits(state.secret, inquiry.question)
             memory = self.record.memory(study.digest)
             numbers, after = rows.contribution(request, memory, stream)
             self.record.keep_memory(study.digest, after)
-            partners = self.record.partners(study.digest)
-            others = {name: key for name, key in partners.items() if name != self.policy.name}
-            hidden = masks.mask(self.policy.name, state.secret, others, transcript, len(numbers))
+            hidden = self._mask(state, transcript, len(numbers))
             value = fixed_point.to_bytes(fixed_point.add(numbers, hidden))
         else:
             value = encode_answer(study.analysis.narrowed(request, rows.answer(request)))
@@ -281,6 +293,17 @@ class Site:
         asked = digest(inquiry.question)
         sent = self._record(study, inquiry.number, asked, inquiry.question, value, transcript)
         return self._response(study.digest, inquiry.number, sent)
+
+    def _mask(self, state: StudyState, transcript: bytes, n: int) -> Limbs:
+        partners = self.record.partners(state.study.digest)
+        others = {name: key for name, key in partners.items() if name != self.policy.name}
+        return masks.mask(self.policy.name, state.secret, others, transcript, n)
+
+    def unmasked(self, state: StudyState, sent: Sent) -> Limbs:
+        """What this site added to a sum, for its owner, (n, 4)."""
+        numbers = fixed_point.from_bytes(sent.value)
+        hidden = self._mask(state, sent.transcript, len(numbers))
+        return fixed_point.subtract(numbers, hidden)
 
     def _admit(self, inquiry: Inquiry) -> tuple[StudyState, Sent | None]:
         """The study of a question, and what was sent in answer to this very question before."""
@@ -348,17 +371,16 @@ class Site:
     def _rows_of(self, state: StudyState) -> tuple[StudyRows, Known]:
         """The rows that a study is answered from."""
         # another process, or another site with the same rows, may have answered meanwhile
-        seen = self._seen()
-        if self._rows is None or self._rows[0] != state.study.digest or self._changes != seen:
+        if (
+            self._rows is None
+            or self._rows[0] != state.study.digest
+            or len(self._rows[1].ledger) != self.disclosed.entries(self._rows[2])
+        ):
             source, known = self._copies.open(state.copy)
             ledger = self.disclosed.ledger(known)
             rows = StudyRows(self.policy.name, source, known.ids, ledger, self._rules)
             self._rows = state.study.digest, rows, known
-            self._changes = seen
         return self._rows[1], self._rows[2]
-
-    def _seen(self) -> tuple[int, int]:
-        return self.record.changes, self.disclosed.changes
 
     def _prepared(self, study: Study, rows: StudyRows, request: Request) -> Request:
         """A request with the preparation that its key names, where the rows lack it."""
@@ -386,14 +408,13 @@ class Site:
             raise RequestError(f"privacy_delta: {delta:g} of {policy.privacy_delta:g} is spent")
         self.disclosed.spend(known, study.digest, privacy.epsilon, privacy.delta)
 
-    def _end(self, ending: Ending) -> bytes:
+    def _end(self, ending: Ending) -> Response:
         """End a study that has its result."""
         state = self.record.study(ending.study)
         if state is not None and state.decision == "approved":
             self.record.decide(ending.study, "ended", ending.summary)
             self.watch(f"study {state.study.hash[:8]} has ended:\n{ending.summary}")
-        response = Response(ending.study, JOINING, "answer", head=self.record.head())
-        return write_response(self._key, response)
+        return Response(ending.study, JOINING, "answer", head=self.record.head())
 
     # ------------------------------------------------------------------ the record
 
@@ -423,12 +444,11 @@ class Site:
         self.record.keep(study.digest, number, sent)
         return sent
 
-    def _response(self, study: bytes, number: int, sent: Sent) -> bytes:
-        """A recorded answer, signed."""
-        response = Response(study, number, "answer", sent.value, sent.transcript, head=sent.head)
-        return write_response(self._key, response)
+    def _response(self, study: bytes, number: int, sent: Sent) -> Response:
+        """A recorded answer as it is sent."""
+        return Response(study, number, "answer", sent.value, sent.transcript, head=sent.head)
 
-    def _refused(self, study: bytes, number: int, error: InputError) -> bytes:
+    def _refused(self, study: bytes, number: int, error: InputError) -> Response:
         """Record that a question was refused, and say so without a word about single rows."""
         known = self.record.study(study) is not None
         reason = str(error)
@@ -445,5 +465,5 @@ class Site:
         number: int,
         outcome: Literal["waiting", "refused", "failed"],
         reason: str,
-    ) -> bytes:
-        return write_response(self._key, Response(study, number, outcome, reason=reason[:1000]))
+    ) -> Response:
+        return Response(study, number, outcome, reason=reason[:1000])

@@ -1,0 +1,95 @@
+"""Messages as files in a folder per site, which people carry: by a shared folder, or on a stick.
+
+A question is ``FOLDER/SITE/DIGEST.question``, sealed for the site, and its answer lies
+beside it as ``.answer``, sealed for the coordinator. Names by digest let the same file arrive
+twice, and late, without harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from fedsplit import files
+from fedsplit.errors import InputError
+from fedsplit.federation.encoding import digest
+from fedsplit.federation.keys import SigningKey
+from fedsplit.federation.sealing import seal, unseal
+from fedsplit.federation.site.readable import readable
+from fedsplit.federation.site.site import Site
+from fedsplit.federation.transport import Arrivals
+
+OVERHEAD = 256
+"""The most bytes that sealing adds."""
+
+
+class FileTransport:
+    """Writes questions into a folder, and reads the answers that are there.
+
+    Parameters
+    ----------
+    folder : Path
+    key : Ed25519 private key
+        The coordinator's.
+    members : mapping of str to str
+        The public keys of the sites, in hexadecimal digits.
+
+    Attributes
+    ----------
+    written : list of Path
+        The questions that were written, to be carried to their sites.
+    """
+
+    waits = False
+
+    def __init__(self, folder: Path, key: SigningKey, members: Mapping[str, str]) -> None:
+        self.written: list[Path] = []
+        self._folder = folder
+        self._key = key
+        self._members = members
+
+    def exchange(self, messages: Mapping[str, bytes], seconds: float, largest: int) -> Arrivals:
+        for site, message in messages.items():
+            path = self._folder / site / f"{digest(message).hex()[:32]}.question"
+            # A run that goes on asks again; whoever has the file already need not carry it twice.
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                files.write_durably(path, seal(bytes.fromhex(self._members[site]), message))
+                self.written.append(path)
+            answer = path.with_suffix(".answer")
+            if not answer.exists():
+                continue
+            if answer.stat().st_size > largest + OVERHEAD:
+                raise InputError(f"{answer}: is larger than any answer to this question")
+            try:
+                yield site, unseal(self._key, answer.read_bytes())
+            except InputError as error:
+                raise InputError(f"{answer}: {error}") from None
+
+
+def answer_files(site: Site, key: SigningKey, folder: Path) -> list[Path]:
+    """Answer the questions in a folder that have no answer yet.
+
+    Beside each answer is a readable copy of it, ``.txt``, for the owner.
+
+    Returns
+    -------
+    list of Path
+        The answers. A study that waits for its owner has none yet.
+    """
+    coordinator = bytes.fromhex(site.policy.coordinator)
+    written = []
+    for path in sorted(folder.glob("*.question")):
+        answer = path.with_suffix(".answer")
+        if answer.exists():
+            continue
+        try:
+            response = site.response(unseal(key, path.read_bytes()))
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
+        if response.outcome == "waiting":
+            continue
+        files.write_durably(answer, seal(coordinator, site.signed(response)))
+        files.write_private(path.with_suffix(".txt"), readable(site, response))
+        written.append(answer)
+    return written
