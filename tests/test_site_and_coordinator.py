@@ -264,7 +264,12 @@ def test_a_site_that_answers_an_absurd_number_is_named(tmp_path: Path) -> None:
     assert isinstance(found, StudyResult)
 
 
-@settings(max_examples=8, phases=(Phase.explicit, Phase.generate), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=8,
+    phases=(Phase.explicit, Phase.generate),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
 @given(
     outcome=st.sampled_from(["answer", "waiting", "refused", "failed"]),
     reason=st.text(max_size=200)
@@ -303,8 +308,8 @@ def test_whatever_a_site_replies_nothing_recorded_about_others_changes(
     found = coordinator.run(study)
     assert isinstance(found, StudyResult)
     model = found.result
-    assert set(model.removed) <= {"west"}
-    assert {each.client for each in model.incidents} <= {"west"}
+    assert set(model.run.removed) <= {"west"}
+    assert {each.client for each in model.run.incidents} <= {"west"}
     for name in ("north", "south"):
         head = federation.site(name).record.head()
         answered = [each for each in federation.site(name).record.log() if each.event == "answer"]

@@ -212,6 +212,7 @@ class StudyChannel(ABC):
         self.names = [[name] for name in names]
         self.number = JOINING
         self._exchanges = exchanges
+        self._logged: dict[str, int] = {}
         self._time = 0.0
         # When the run would have begun without a break; None while answers are replayed.
         self._began: float | None = None
@@ -288,10 +289,14 @@ class StudyChannel(ABC):
         return results
 
     def _read(self, name: str, recorded: Recorded) -> tuple[bytes, str]:
-        """The value of a recorded answer, and the entry of the site's log that records it."""
+        """The value of a recorded answer, and the entry of the site's log if it is a newer one."""
         response = self._exchanges.response(name, recorded)
         head = response.head
-        return response.value, "" if head is None else f"{head.number}:{head.hash.hex()}"
+        # an answer that is sent again has the entry that it had; the journal compares them
+        if head is None or head.number <= self._logged.get(name, 0):
+            return response.value, ""
+        self._logged[name] = head.number
+        return response.value, f"{head.number}:{head.hash.hex()}"
 
 
 class OpenChannel(StudyChannel):
@@ -411,7 +416,10 @@ class SecureChannel(StudyChannel):
             return reply._replace(text=f"{name}: {reply.text}")
         value, log = self._read(name, recorded)
         return Reply(
-            "answer", fixed_point.from_bytes(value), seconds=recorded.seconds, log=f"{name} {log}"
+            "answer",
+            fixed_point.from_bytes(value),
+            seconds=recorded.seconds,
+            log=f"{name} {log}" if log else "",
         )
 
 
