@@ -51,7 +51,7 @@ from fedsplit.statistic import (
     triangle,
 )
 from fedsplit.statistic import Part as MadePart
-from fedsplit.sums import Summands, Total
+from fedsplit.sums import Total
 
 PLAN = Plan("y ~ x", "poisson", types={"y": "number", "x": "number"})
 CODING = Coding(PLAN, False, ("a",))
@@ -109,14 +109,12 @@ def test_sums_over_clients_open_and_secure_are_those_of_all_rows(
     together = tuple(np.concatenate([each[k] for each in rows]) for k in range(3))
     expected = parts_of(statistic, together)
     own = [parts_of(statistic, each) for each in rows]
-    assert not any(statistic.check(each, None) for each in own)
-    contributions = []
-    for each in own:
-        to = Summands()
-        statistic.add(to, each, None)
-        contributions.append(to.vector)
+    question = SumQuestion({"s": statistic})
+    entries = [SumAnswer({"s": each}) for each in own]
+    assert not any(question.check(each) for each in entries)
+    contributions = [each.vector for each in question.summands(entries)]
     total = Total(fixed_point.total(contributions, len(contributions[0])), len(rows))
-    for found in (statistic.pooled(own, None), statistic.read(total, None)):
+    for found in (question.pooled(entries)["s"], question.read(total).values["s"]):
         for name, part in found.items():
             np.testing.assert_allclose(part, expected[name], rtol=1e-9, atol=1e-9, err_msg=name)
     total.end()
@@ -131,7 +129,7 @@ def test_a_client_without_rows_adds_the_zeros_of_the_shapes(
     values = parts_of(statistic, nothing)
     for name, shape in statistic.shapes(None).items():
         assert np.array_equal(values[name], shape.zeros), name
-    assert not statistic.check(values, None)
+    assert not statistic.check(values, statistic.shapes(None))
 
 
 @given(tables())
@@ -141,7 +139,8 @@ def test_under_rules_sums_are_rounded_relative_to_what_they_could_be_at_most(
     statistic, rows = made
     for each in rows:
         parts = statistic.sums(each)
-        told = Release({}, Rules.strict()).of("", np.arange(len(each[2])), statistic, each, PLAN)
+        shapes = statistic.shapes(None)
+        told = Release({}, Rules.strict()).of("", np.arange(len(each[2])), statistic, each, shapes)
         for name, part in parts.items():
             bounds = part.bounds()
             if bounds is None:
@@ -239,7 +238,7 @@ def test_parts_and_shapes_that_were_not_asked_for_are_not_believed(
         case "other":
             assert question.check(SumAnswer({name + "?": values})) == "sums of other statistics"
             return
-    assert statistic.check(values, plan)
+    assert statistic.check(values, statistic.shapes(plan))
     assert question.check(SumAnswer({"s": values}))
 
 
@@ -299,7 +298,7 @@ def test_a_statistic_that_makes_other_shapes_than_it_states_is_a_mistake_that_is
 
     rows = np.ones((4, 2)), np.ones((4, 2)), np.ones(4)
     with pytest.raises(TypeError, match="Wrong states"):
-        Release({}, Rules()).of("", np.arange(4), Wrong(2, 2), rows, None)
+        Release({}, Rules()).of("", np.arange(4), Wrong(2, 2), rows, Wrong(2, 2).shapes(None))
 
 
 def test_a_question_about_costs_that_states_nothing_is_refused_under_rules(site: Site) -> None:

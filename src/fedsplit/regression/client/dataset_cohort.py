@@ -246,7 +246,9 @@ class DatasetCohort:
                 places = table.frame.frame.index.to_numpy(dtype=np.intp)
                 where = self.datasets[name].numbers(places)
                 values = {
-                    statistic: self._release.of(name, where, each, table, table.plan)
+                    statistic: self._release.of(
+                        name, where, each, table, question.shapes[statistic]
+                    )
                     for statistic, each in question.statistics.items()
                 }
                 answers[-1] = SumAnswer(values, findings)
@@ -279,7 +281,9 @@ class DatasetCohort:
         """What one client answers."""
         name = rows.design.name
         values = {
-            statistic: self._release.of(name, rows.design.row_ids, each, rows, rows.plan)
+            statistic: self._release.of(
+                name, rows.design.row_ids, each, rows, question.shapes[statistic]
+            )
             for statistic, each in question.statistics.items()
         }
         findings = () if question.coding is None else self._findings[name]
@@ -378,7 +382,8 @@ class DatasetCohort:
         if rows.name not in self._told:
             release = Release({}, self.rules.asked(self.asked_strict))
             own = self._fit_rows(rows.restored(), 0)
-            self._told[rows.name] = release.of("", rows.row_ids, DesignMoments(), own, own.plan)
+            statistic, shapes = DesignMoments(), DesignMoments().shapes(own.plan)
+            self._told[rows.name] = release.of("", rows.row_ids, statistic, own, shapes)
         return self._told[rows.name]
 
     def frame(self, key: str) -> Frame:

@@ -297,11 +297,14 @@ class Design:
         unit, origin = self._target
         return self.family.predictor(self.A, x, self.o + origin, unit)
 
-    def log_likelihood_parts(self, x: Array, dispersion: float) -> Array:
-        """What each row has of the log-likelihood at x, (n,)."""
+    def log_likelihood_parts(self, x: Array, dispersion: float, by_row: bool) -> Array:
+        """What each row has of the log-likelihood at x, (n,), or what adds up to that of all.
+
+        ``by_row`` is whether a quadratic loss may be evaluated row by row, too.
+        """
         if not self.family.has_likelihood:
             return np.full(1, np.nan)
-        if not self.family.quadratic:
+        if by_row or not self.family.quadratic:
             return self.family.log_likelihood(self.b, self.predictor(x), self.w, dispersion)
         # by the Gram matrix, as the cost of the rounds: predictors far out would round single rows
         A, b, w, o = self.observations

@@ -11,7 +11,7 @@ from fedsplit.regression.client.coding import Coding, Frame
 from fedsplit.regression.client.questions.fit_question import FitQuestion
 from fedsplit.regression.client.statistics.moments import DesignMoments
 from fedsplit.remote.channel import Request
-from fedsplit.statistic import Values
+from fedsplit.statistic import Shape, Values
 from fedsplit.sums import Summands, Total
 
 if TYPE_CHECKING:
@@ -33,11 +33,16 @@ class Settle(FitQuestion):
     def answer(self, cohort: DatasetCohort, request: Request) -> list[Values]:
         return cohort.settle(self.coding, self.frame)
 
+    @property
+    def _shapes(self) -> Mapping[str, Shape]:
+        return DesignMoments().shapes(self.coding.plan)
+
     def check(self, entry: Values) -> str:
-        return DesignMoments().check(entry, self.coding.plan)
+        return DesignMoments().check(entry, self._shapes)
 
     def add(self, to: Summands, entry: Values) -> None:
-        DesignMoments().add(to, entry, self.coding.plan)
+        for name, shape in self._shapes.items():
+            shape.add(to, entry[name])
 
     def read(self, total: Total) -> Values:
-        return DesignMoments().read(total, self.coding.plan)
+        return {name: shape.read(total) for name, shape in self._shapes.items()}

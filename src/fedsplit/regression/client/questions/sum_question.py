@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
 from fedsplit.arrays import Array
 from fedsplit.regression.client.coding import Coding
@@ -12,7 +13,7 @@ from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.questions.fit_question import FitQuestion
 from fedsplit.regression.client.statistics import known as known  # what messages may name
 from fedsplit.remote.channel import Request
-from fedsplit.statistic import Statistic, Values
+from fedsplit.statistic import Shape, Statistic, Values
 from fedsplit.sums import Summands, Total
 
 if TYPE_CHECKING:
@@ -73,9 +74,11 @@ class SumQuestion(FitQuestion):
     def summable(self) -> bool:
         return self.coding is None or not self.coding.plan.draft
 
-    @property
-    def _plan(self) -> Any:
-        return None if self.coding is None else self.coding.plan
+    @cached_property
+    def shapes(self) -> dict[str, Mapping[str, Shape]]:
+        """What comes back, by statistic and part."""
+        plan = None if self.coding is None else self.coding.plan
+        return {name: each.shapes(plan) for name, each in self.statistics.items()}
 
     def answer(self, cohort: DatasetCohort, request: Request) -> list[SumAnswer | None]:
         return cohort.sum_over_rows(self, request)
@@ -85,27 +88,31 @@ class SumQuestion(FitQuestion):
             return "no sums" if self.summable else ""
         if set(entry.values) != set(self.statistics):
             return "sums of other statistics"
-        found = (
-            each.check(entry.values[name], self._plan) for name, each in self.statistics.items()
-        )
+        statistics = self.statistics.items()
+        found = (each.check(entry.values[name], self.shapes[name]) for name, each in statistics)
         return next(filter(None, found), "")
 
     def pooled(self, entries: Sequence[SumAnswer]) -> dict[str, dict[str, Array]]:
         """The sums over all clients, by statistic and part."""
         return {
-            name: each.pooled([entry.values[name] for entry in entries], self._plan)
-            for name, each in self.statistics.items()
+            name: {
+                part: shape.pooled([entry.values[name][part] for entry in entries])
+                for part, shape in shapes.items()
+            }
+            for name, shapes in self.shapes.items()
         }
 
     def add(self, to: Summands, entry: SumAnswer) -> None:
-        for name, each in self.statistics.items():
-            each.add(to, entry.values[name], self._plan)
+        for name, shapes in self.shapes.items():
+            for part, shape in shapes.items():
+                shape.add(to, entry.values[name][part])
         # what warnings say is for the client's owner alone
         to.add([float(bool(entry.warnings))])
 
     def read(self, total: Total) -> SumAnswer:
         values: dict[str, Values] = {
-            name: each.read(total, self._plan) for name, each in self.statistics.items()
+            name: {part: shape.read(total) for part, shape in shapes.items()}
+            for name, shapes in self.shapes.items()
         }
         return SumAnswer(values, read_warnings(total))
 

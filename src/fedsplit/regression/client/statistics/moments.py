@@ -27,6 +27,7 @@ from fedsplit.statistic import (
     Statistic,
     Sums,
     Values,
+    indices,
     triangle,
 )
 
@@ -78,8 +79,8 @@ class DesignMoments(Statistic):
             parts["classes"] = RowSum(one, of_class)
         return parts
 
-    def check(self, values: Values, plan: Plan) -> str:
-        if wrong := super().check(values, plan):
+    def check(self, values: Values, shapes: Mapping[str, Shape]) -> str:
+        if wrong := super().check(values, shapes):
             return wrong
         if not (values["n"] > 0 and values["moments"][0] > 0):
             return "no rows, or weights that are not positive"
@@ -91,7 +92,7 @@ def moments_of(values: Values, plan: Plan) -> Moments:
     p = plan.width
     weight, means, products = _shape(plan).split(values["moments"])
     has_net = len(means) > p + 1
-    i, j = np.tril_indices(p)
+    i, j = indices(triangle(p))
     scatter = np.zeros((p, p))
     scatter[i, j] = scatter[j, i] = products[: len(i)]
     return Moments(
