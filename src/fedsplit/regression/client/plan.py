@@ -7,7 +7,6 @@ types, levels and states all clients agreed. There is no other record of how row
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
@@ -30,7 +29,6 @@ from fedsplit.regression.client.reading import read_columns, read_leniently
 from fedsplit.regression.families import FAMILIES, family_of
 from fedsplit.regression.families.family import Family
 from fedsplit.regression.families.response import check_rows
-from fedsplit.remote import codec
 
 
 @dataclass(frozen=True)
@@ -319,15 +317,13 @@ class Plan(BasicPlan):
         return [name for name in super().columns if name not in self.derived]
 
     @cached_property
-    def rows_key(self) -> str:
-        """The hash by which a client recognises rows that it has read: that of all they depend on.
+    def rows_key(self) -> tuple[object, ...]:
+        """By what a client recognises rows that it has read: all that they depend on.
 
         Levels and states are no part of it, so that rows that were read for a survey of a draft
         serve for the plan that is agreed on.
         """
-        types = dict(sorted(self.types.items()))
-        content = types, self.categorical, set(self.others), dict(self.derived)
-        return hashlib.sha256(codec.encode(content)).hexdigest()
+        return dict(self.types), self.categorical, set(self.others), dict(self.derived)
 
     def rows_of(self, source: Source, where: str) -> ReadRows:
         """Read the columns of the plan, and compute those that are derived."""
@@ -350,8 +346,8 @@ class ReadRows(NamedTuple):
 
     Attributes
     ----------
-    key : str
-        The hash of what they depend on, as in ``Plan.rows_key``.
+    key : tuple
+        What they depend on, as in ``Plan.rows_key``.
     rows : int
         The number of all rows.
     frame : (n, c) DataFrame
@@ -362,7 +358,7 @@ class ReadRows(NamedTuple):
         As in ``ReadColumns``.
     """
 
-    key: str
+    key: tuple[object, ...]
     rows: int
     frame: pd.DataFrame
     missing: dict[str, int]

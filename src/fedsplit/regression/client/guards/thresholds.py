@@ -218,9 +218,17 @@ def _unlike_others(A: Array) -> NDArray[np.intp]:
 
 def _counted_unlike(A: Array) -> NDArray[np.intp]:
     """The same, exactly."""
-    away = np.abs(A - np.median(A, axis=0))
+    away = np.abs(A - _median(A))
     dominated = (away.max(axis=0) > ALONE * away.sum(axis=0)) & away.any(axis=0)
     return np.where(dominated, 1, np.count_nonzero(away, axis=0))
+
+
+def _median(A: Array) -> Array:
+    """The medians of columns, (p,); for few rows this is several times as fast as NumPy's."""
+    ordered = np.sort(A, axis=0)
+    n = len(A)
+    found: Array = 0.5 * (ordered[(n - 1) // 2] + ordered[n // 2])
+    return found
 
 
 def _may_be_alike(A: Array) -> Mask:
@@ -229,7 +237,7 @@ def _may_be_alike(A: Array) -> Mask:
     If all rows but a few have the median, then so has the median of the first ones. The sum of all
     distances from the median m is at least half of their sum S from the mean, and |m - mean| ≤ S/n.
     """
-    usual = np.median(A[: 2 * SMALLEST_CELL + 1], axis=0)
+    usual = _median(A[: 2 * SMALLEST_CELL + 1])
     mean = A.mean(axis=0)
     unlike = np.zeros(A.shape[1])
     total = np.zeros(A.shape[1])

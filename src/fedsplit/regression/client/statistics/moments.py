@@ -59,7 +59,7 @@ class DesignMoments(Statistic):
         A, b, w, o = design.determining, design.b, design.w, design.o
         one = np.ones((len(b), 1))
         pairs = _pairs(A.shape[1], design.family.has_units)
-        columns = [A, b, b - o] if design.family.has_units else [A, b]
+        columns = [A, b[:, None], (b - o)[:, None]][: 2 + design.family.has_units]
         # counts and settings of the client are no sums that a row could hide in
         n = Computed(np.array([[float(design.rows)]]), [RowSum(one, one)])
         exposed = np.array([[logsumexp(o, b=w) if o.any() else np.log(w.sum())]])
@@ -67,7 +67,7 @@ class DesignMoments(Statistic):
         floor = 0.0 if design.groups is None else design.groups.floor
         parts: dict[str, Part] = {
             "n": n,
-            "moments": MeanProducts(np.column_stack(columns), w, pairs),
+            "moments": MeanProducts(np.hstack(columns), w, pairs),
             "exposed": Computed(exposed, exposures, np.maximum(np.abs(exposed), 1.0)),
             "floor": Computed(np.array([[floor]]), limits=np.array([[floor]])),
             "withholds": Computed(
