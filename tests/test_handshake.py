@@ -19,8 +19,8 @@ from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import ROWS_AT_A_TIME, SMALLEST_CELL
 from fedsplit.regression.client.guards import thresholds
+from fedsplit.regression.client.moments import DesignMoments
 from fedsplit.regression.client.rows import FitRows
-from fedsplit.regression.client.statistics.moments import DesignMoments
 from fedsplit.regression.fit import prepare
 from fedsplit.regression.options import FitOptions
 from fedsplit.regression.server.pool import Pool

@@ -20,21 +20,21 @@ from fedsplit.clients.question import CostQuestion, Part, Question
 from fedsplit.clients.sums import GRID
 from fedsplit.errors import InputError
 from fedsplit.regression.client.coding import Coding
-from fedsplit.regression.client.guards.ledger import Disclosed
-from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.questions.sum_question import SumAnswer, SumQuestion
-from fedsplit.regression.client.release import Release
-from fedsplit.regression.client.rows import CostAt
-from fedsplit.regression.client.statistics.costs import CostAlong, ScoreProducts
-from fedsplit.regression.client.statistics.fit import (
+from fedsplit.regression.client.fitted import (
     CalibrationCounts,
+    CostAlong,
     ExpectedInformation,
     LogLikelihood,
+    RowsAlong,
+    ScoreProducts,
 )
-from fedsplit.regression.client.statistics.functions import RowsInside
-from fedsplit.regression.client.statistics.moments import DesignMoments
-from fedsplit.regression.client.statistics.separation import RowsAlong
+from fedsplit.regression.client.guards.ledger import Disclosed
+from fedsplit.regression.client.guards.rules import Rules
+from fedsplit.regression.client.moments import DesignMoments, RowsInside
+from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.questions import SumAnswer, SumQuestion
+from fedsplit.regression.client.release import Release
+from fedsplit.regression.client.rows import CostAt
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Reply, Request
 from fedsplit.remote.messages import read_reply, write_request

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fedsplit.arrays import Array
 from fedsplit.data.categories import Level, counted_levels, level_codes
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.formula.model_frame import ModelFrame
@@ -24,17 +25,18 @@ from fedsplit.data.texts import check_looks
 from fedsplit.data.types import declaration, level_form
 from fedsplit.errors import InputError
 from fedsplit.regression.client.design import Design
-from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.guards import thresholds
 from fedsplit.regression.client.guards.ledger import DisclosureLedger
+from fedsplit.regression.client.guards.points import of_survey
 from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.regression.client.guards.statements import of_survey
+from fedsplit.regression.client.guards.thresholds import Finding
+from fedsplit.regression.client.moments import OfArgument, TableRows
+from fedsplit.regression.client.noise import BoundedRows, bounded_rows
 from fedsplit.regression.client.plan import Plan, ReadRows
-from fedsplit.regression.client.privacy.bounded_rows import BoundedRows, bounded_rows
-from fedsplit.regression.client.privacy.privacy import Privacy
-from fedsplit.regression.client.response import trials
-from fedsplit.regression.client.statistics.functions import OfArgument, TableRows
+from fedsplit.regression.client.privacy import Privacy
 from fedsplit.regression.client.survey import RowCounts, SurveyAnswer, locally_typed
+from fedsplit.regression.families.grouped import Trials, of_counts, whole
+from fedsplit.regression.families.response import check_rows
 from fedsplit.statistic import RowSum, Statistic
 
 
@@ -311,3 +313,35 @@ class Dataset:
 def _deferred(rules: Rules) -> tuple[type[Exception], ...]:
     """The errors in columns of a draft that are left to the next question."""
     return () if rules.refuse else (InputError,)
+
+
+def trials(plan: Plan, frame: pd.DataFrame, where: str) -> Trials:
+    """The target and the weight of every row that is used.
+
+    Its ``rows`` and ``groups`` are None where that is every row, and where none is a group.
+    """
+    w = _weights(plan, frame, where)
+    match plan.chosen_family.response(plan, frame, where):
+        case {"successes": successes, "failures": failures}:
+            return of_counts(successes, failures, w)
+        case {"share": share}:
+            whole_counts = (share == 0) | (share == 1) | whole(w * share)
+            why = f"times the trials in {plan.weights} it must be a whole number"
+            target = plan.parsed.target
+            check_rows(whole_counts, frame, share, where, target, why)
+            return of_counts(w * share, w * (1.0 - share), np.ones_like(w))
+        case {"target": b}:
+            used = np.flatnonzero(w > 0)
+            if len(used) == len(b):
+                return Trials(b, w)
+            return Trials(b[used], w[used], used)
+    raise TypeError("a response that is neither a target nor a count")
+
+
+def _weights(plan: Plan, frame: pd.DataFrame, where: str) -> Array:
+    if plan.weights is None:
+        return np.ones(len(frame))
+    w = plan.numbers(plan.weights, frame)
+    why = "a weight is finite and not below zero"
+    check_rows((w >= 0) & np.isfinite(w), frame, w, where, plan.weights, why)
+    return w

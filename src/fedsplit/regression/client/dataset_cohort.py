@@ -20,28 +20,35 @@ from fedsplit.problem import Problem
 from fedsplit.regression.client.coding import Coding, Frame, key_of
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.design import Design
-from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.guards import thresholds
-from fedsplit.regression.client.guards.extremes import without_extremes
 from fedsplit.regression.client.guards.points import (
     At,
     RowTerms,
     at_named_points,
     check_allowed,
     has_proof,
+    of_points,
     points_of,
     unpadded,
 )
-from fedsplit.regression.client.guards.rounding import RoundedLeastSquares, rounded_parts
+from fedsplit.regression.client.guards.rounding import (
+    RoundedLeastSquares,
+    rounded_parts,
+    without_extremes,
+)
 from fedsplit.regression.client.guards.rules import WARN, Rules
-from fedsplit.regression.client.guards.statements import of_points
-from fedsplit.regression.client.privacy.bounded_rows import BoundedRows
-from fedsplit.regression.client.privacy.privacy import Privacy
-from fedsplit.regression.client.questions.fit_question import FitQuestion, strict_is_asked
-from fedsplit.regression.client.questions.sum_question import SumAnswer, SumQuestion
+from fedsplit.regression.client.guards.thresholds import Finding
+from fedsplit.regression.client.moments import DesignMoments
+from fedsplit.regression.client.noise import BoundedRows
+from fedsplit.regression.client.privacy import Privacy
+from fedsplit.regression.client.questions import (
+    FitQuestion,
+    SumAnswer,
+    SumQuestion,
+    strict_is_asked,
+)
 from fedsplit.regression.client.release import Release
 from fedsplit.regression.client.rows import CostAt, FitRows
-from fedsplit.regression.client.statistics.moments import DesignMoments
 from fedsplit.regression.client.summing import SumsOfCohort
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request, Unprepared

@@ -13,8 +13,7 @@ import pandas as pd
 
 from fedsplit.errors import InputError
 from fedsplit.loop.trace import Trace
-from fedsplit.regression.client.privacy.accounting import noise_multiplier
-from fedsplit.regression.client.privacy.privacy import Privacy
+from fedsplit.regression.client.privacy import Privacy, noise_multiplier
 from fedsplit.regression.options import Settings
 from fedsplit.regression.result import table
 from fedsplit.regression.result.certificate import FitCertificate

@@ -17,7 +17,7 @@ import numpy as np
 from fedsplit.arrays import Array
 from fedsplit.clients.questions import ProofScalars
 from fedsplit.data.pooled.function import State
-from fedsplit.regression.client.precise import products_among
+from fedsplit.regression.client.design import products_among
 from fedsplit.regression.server.coordinates import Coordinates
 from fedsplit.regression.server.pool import Pool
 from fedsplit.regression.server.problem import inverse

@@ -10,8 +10,7 @@ from scipy.linalg import block_diag
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.dialogue import Dialogue
-from fedsplit.regression.client.design import Scaling
-from fedsplit.regression.client.precise import combine
+from fedsplit.regression.client.design import Scaling, combine
 from fedsplit.regression.families.blocks import Block
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.federation import CodedRows

@@ -17,14 +17,16 @@ from fedsplit.clients.stacked import QUIET
 from fedsplit.dialogue import Dialogue
 from fedsplit.loop.certificate import ScaledHessian, near
 from fedsplit.regression.client.design import Calibration
-from fedsplit.regression.client.questions.sum_question import SumAnswer, SumQuestion
-from fedsplit.regression.client.statistics.costs import LEAST_CLUSTERS, CostAlong, ScoreProducts
-from fedsplit.regression.client.statistics.fit import (
+from fedsplit.regression.client.fitted import (
+    LEAST_CLUSTERS,
     CalibrationCounts,
+    CostAlong,
     ExpectedInformation,
     LogLikelihood,
     PearsonSquares,
+    ScoreProducts,
 )
+from fedsplit.regression.client.questions import SumAnswer, SumQuestion
 from fedsplit.regression.server.arithmetic import (
     conversion_error,
     evaluation_of,

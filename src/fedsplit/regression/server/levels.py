@@ -13,7 +13,7 @@ from fedsplit.data.formula.constants import level_at
 from fedsplit.data.texts import appearance
 from fedsplit.data.types import FORMS, Type, declaration, is_boolean, is_date, is_number
 from fedsplit.errors import InputError, listed
-from fedsplit.regression.client.findings import Finding
+from fedsplit.regression.client.guards.thresholds import Finding
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.survey import RowCounts
 from fedsplit.regression.options import Settings

@@ -18,7 +18,7 @@ from fedsplit.arrays import Array, Mask
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.design import Scaling
-from fedsplit.regression.client.statistics.moments import CombinedProducts
+from fedsplit.regression.client.moments import CombinedProducts
 from fedsplit.regression.server.federation import CodedRows, sums_of
 from fedsplit.regression.server.pool import Pool
 

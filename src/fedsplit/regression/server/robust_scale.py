@@ -9,8 +9,8 @@ import numpy as np
 from fedsplit.arrays import Array
 from fedsplit.data.pooled.column_statistics import Histogram
 from fedsplit.dialogue import Dialogue
-from fedsplit.regression.client.questions.sum_question import SumAnswer, SumQuestion
-from fedsplit.regression.client.statistics.residuals import ResidualSizes
+from fedsplit.regression.client.fitted import ResidualSizes
+from fedsplit.regression.client.questions import SumAnswer, SumQuestion
 from fedsplit.regression.server.federation import AboutCosts
 from fedsplit.regression.server.problem import FitProblem
 
