@@ -20,9 +20,9 @@ from fedsplit.regression.client.design import ROWS_AT_A_TIME, SMALLEST_CELL, Des
 from fedsplit.regression.client.guards.rules import Rules
 
 LEAST, MOST = 1e-100, 1e100
-"""A product that is rounded to 0 or to infinity is a condition on a row, and a server that may choose
-the other factor chooses the condition. With all factors in this range that cannot happen to a
-product of three of them."""
+"""A product that is rounded to 0 or to infinity is a condition on a row, and a server that may
+choose the other factor chooses the condition. With all factors in this range that cannot happen to
+a product of three of them."""
 
 
 def in_range(sizes: Array) -> Mask:
