@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -38,6 +39,9 @@ from fedsplit.regression.client.survey import RowCounts, SurveyAnswer, locally_t
 from fedsplit.regression.families.grouped import Trials, of_counts, whole
 from fedsplit.regression.families.response import check_rows
 from fedsplit.statistic import RowSum, Statistic
+
+Counted: TypeAlias = tuple[NDArray[np.intp], Callable[[], list[RowSum]]]
+"""The numbers of rows that were counted, and what makes the sums over them."""
 
 
 class Dataset:
@@ -80,9 +84,7 @@ class Dataset:
         """The file that the rows come from, if they come from one."""
         return self._source.path
 
-    def survey(
-        self, plan: Plan, rules: Rules
-    ) -> tuple[SurveyAnswer, NDArray[np.intp] | None, Callable[[], list[RowSum]]]:
+    def survey(self, plan: Plan, rules: Rules) -> tuple[SurveyAnswer, Callable[[], Counted] | None]:
         """Answer what the columns of a plan hold, before or after types are agreed on.
 
         What there is to complain of in columns of a draft is left to the next question: the
@@ -92,21 +94,23 @@ class Dataset:
         Returns
         -------
         answer : SurveyAnswer
-        where, sums : (n,) array of int or None, callable
-            Which rows were counted, and what makes the sums: names and types of columns are none.
+        counted : callable or None
+            Finds which rows were counted, and what makes the sums; None where none were: names and
+            types of columns are no sums.
         """
         if not plan.draft:
             counts = self._count(plan, rules)
-            return SurveyAnswer((), {}, counts), *self._counted(plan)
+            return SurveyAnswer((), {}, counts), partial(self._counted, plan)
         names, profiles = self._source.names(), self._source.columns(plan.needed)
         with suppress(*_deferred(rules)):
             typed = locally_typed(plan.expanded(names), profiles)
             if typed is not None:
                 counts = self._count(typed, rules)
-                return SurveyAnswer(tuple(names), profiles, counts), *self._counted(typed)
-        return SurveyAnswer(tuple(names), profiles, None), None, list
+                answer = SurveyAnswer(tuple(names), profiles, counts)
+                return answer, partial(self._counted, typed)
+        return SurveyAnswer(tuple(names), profiles, None), None
 
-    def _counted(self, plan: Plan) -> tuple[NDArray[np.intp], Callable[[], list[RowSum]]]:
+    def _counted(self, plan: Plan) -> Counted:
         frame = self.complete(plan)
         where = self.numbers(frame.index.to_numpy(dtype=np.intp))
         return where, partial(of_survey, frame, plan)

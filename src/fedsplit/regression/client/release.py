@@ -24,6 +24,7 @@ from fedsplit.statistic import RowSum, Shape, Statistic, Values
 
 if TYPE_CHECKING:
     from fedsplit.regression.client.dataset import Dataset
+    from fedsplit.regression.client.questions import SumQuestion
 
 UNSTATED = "unstated"
 """What questions are counted as that do not state what they disclose."""
@@ -121,6 +122,15 @@ class Release:
             own = self._stated.setdefault(name, [])
             if where is not None:
                 own += [Disclosed(where, each) for each in make()]
+
+    def sums(
+        self, name: str, where: NDArray[np.intp], question: SumQuestion, rows: Any
+    ) -> dict[str, Values]:
+        """What a client answers to each statistic of a question."""
+        return {
+            own: self.of(name, where, each, rows, question.shapes[own])
+            for own, each in question.statistics.items()
+        }
 
     def of(
         self,

@@ -163,13 +163,11 @@ class Survey(FitQuestion):
 
     def answer(self, cohort: DatasetCohort, request: Request) -> list[SurveyAnswer]:
         plan = self.coding.plan
-        answers = []
-        for name in self.coding.names:
-            answer: SurveyAnswer = cohort.survey(self.coding, name)
+        answers = cohort.survey(self.coding)
+        for name, answer in zip(self.coding.names, answers, strict=True):
             if not plan.draft and answer.counts is not None:
                 for column, levels in plan.levels.items():
                     _check_declared(name, column, levels, answer.counts.levels.get(column, {}))
-            answers.append(answer)
         return answers
 
     @property
