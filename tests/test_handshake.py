@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import ROWS_AT_A_TIME, SMALLEST_CELL
 from fedsplit.regression.client.guards import thresholds
 from fedsplit.regression.client.moments import DesignMoments
+from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.rows import FitRows
 from fedsplit.regression.fit import prepare
 from fedsplit.regression.options import FitOptions
@@ -374,6 +376,20 @@ def test_separable_classes_of_a_multinomial_are_refused() -> None:
     frame["k"] = np.where(frame.x > 0, "a", np.where(frame.x > -1, "b", "c"))
     with pytest.raises(fs.InputError, match="separable"):
         fs.fit(frame, "k ~ x + z", family="multinomial", group="c")
+
+
+def test_rows_are_read_again_for_a_plan_that_reads_them_otherwise() -> None:
+    [source] = sources({"a": people()["hospital0"]})
+    dataset = Dataset(source)
+    plan = Plan("score ~ age", "gaussian", types={"score": "number", "age": "number"})
+    first = dataset.complete(plan)
+    assert dataset.complete(replace(plan, formula="score ~ age + I(age)")) is first
+    for other in (
+        replace(plan, types={**plan.types, "age": "text"}, categories=("age",)),
+        replace(plan, types={**plan.types, "visits": "number"}, others=("visits",)),
+        replace(plan, categories=("age",)),
+    ):
+        assert dataset.complete(plan) is not dataset.complete(other)
 
 
 def test_the_moments_of_a_gaussian_determine_its_fit() -> None:

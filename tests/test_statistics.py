@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import norm
 
 from fedsplit import fixed_point
 from fedsplit.arrays import Array
@@ -20,6 +21,7 @@ from fedsplit.clients.question import CostQuestion, Part, Question
 from fedsplit.clients.sums import GRID
 from fedsplit.errors import InputError
 from fedsplit.regression.client.coding import Coding
+from fedsplit.regression.client.design import Design, Scaling
 from fedsplit.regression.client.fitted import (
     CalibrationCounts,
     CostAlong,
@@ -34,7 +36,7 @@ from fedsplit.regression.client.moments import DesignMoments, RowsInside
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.questions import SumAnswer, SumQuestion
 from fedsplit.regression.client.release import Release
-from fedsplit.regression.client.rows import CostAt
+from fedsplit.regression.client.rows import CostAt, FitRows
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Reply, Request
 from fedsplit.remote.messages import read_reply, write_request
@@ -299,6 +301,35 @@ def test_a_statistic_that_makes_other_shapes_than_it_states_is_a_mistake_that_is
     rows = np.ones((4, 2)), np.ones((4, 2)), np.ones(4)
     with pytest.raises(TypeError, match="Wrong states"):
         Release({}, Rules()).of("", np.arange(4), Wrong(2, 2), rows, Wrong(2, 2).shapes(None))
+
+
+@pytest.mark.parametrize("more", ["states", "makes"])
+def test_a_statistic_whose_parts_are_not_those_that_it_states_is_a_mistake(more: str) -> None:
+    shapes = dict(Invented(2, 2).shapes(None))
+    if more == "states":
+        shapes["other"] = Sums()
+    else:
+        del shapes["one"]
+    rows = np.ones((4, 2)), np.ones((4, 2)), np.ones(4)
+    with pytest.raises(TypeError, match="Invented states"):
+        Release({}, Rules()).of("", np.arange(4), Invented(2, 2), rows, shapes)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_the_likelihood_of_least_squares_is_that_of_every_row(strict: bool) -> None:
+    family = Plan("y ~ x", "gaussian").chosen_family
+    rng = np.random.default_rng(3)
+    n = 40
+    A, b, w, o = rng.standard_normal((n, 3)), *rng.uniform(0.5, 2.0, (3, n))
+    design = Design("a", family, ["u", "v", "z"], A.copy(), b, w, o)
+    scaling = Scaling(rng.standard_normal(3), rng.uniform(0.5, 2.0, 3), 2.5, 0.3)
+    design.scale(scaling)
+    x = rng.standard_normal(3)
+    rows = FitRows(PLAN, design, Rules.strict() if strict else Rules(), guarded=False)
+    found = LogLikelihood(x, 1.7).sums(rows)["total"]
+    eta = o + scaling.origin + scaling.unit * ((A - scaling.centre) / scaling.scale @ x)
+    expected = norm(eta, np.sqrt(1.7 / w)).logpdf(b).sum()
+    assert found.value() == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_question_about_costs_that_states_nothing_is_refused_under_rules(site: Site) -> None:
