@@ -26,13 +26,12 @@ from fedsplit.regression.client.noise import (
     BoundedRows,
     Noise,
     RowVectors,
-    bounds_of,
     discrete_gaussian,
     shortened,
     source_of,
     split,
 )
-from fedsplit.regression.client.privacy import SLACK, DeclaredColumns, noise_multiplier
+from fedsplit.regression.client.privacy import SLACK, DeclaredColumns, bounds_of, noise_multiplier
 from fedsplit.regression.families import FAMILIES
 
 pytest.importorskip("dp_accounting", reason="the extra dp is not installed")

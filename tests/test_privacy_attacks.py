@@ -23,10 +23,10 @@ from fedsplit.regression.client.noise import (
     Noise,
     RowVectors,
     bounded_rows,
-    bounds_of,
     shortened,
 )
 from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.privacy import bounds_of
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import FitOptions
 from fedsplit.remote.channel import Reply, Request

@@ -26,11 +26,15 @@ from fedsplit.arrays import Array, Mask
 from fedsplit.data.categories import level_codes
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.tables import Source
-from fedsplit.errors import InputError
-from fedsplit.losses.linear import LinearLoss
 from fedsplit.regression.client.design import ROWS_AT_A_TIME
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.privacy import DeclaredColumns, Privacy, noise_multiplier
+from fedsplit.regression.client.privacy import (
+    DeclaredColumns,
+    DerivativeBounds,
+    Privacy,
+    cut_off,
+    noise_multiplier,
+)
 from fedsplit.regression.families.family import Family
 
 
@@ -110,60 +114,6 @@ def _valid(plan: Plan, b: Array) -> Mask:
     finite = np.isfinite(b)
     valid: Mask = finite & ~plan.chosen_family.invalid(np.where(finite, b, 1.0))
     return valid
-
-
-class Bounds(NamedTuple):
-    """What no row exceeds: |φ'| and φ'', each times the row's weight.
-
-    Attributes
-    ----------
-    score, weight : float
-    """
-
-    score: float
-    weight: float
-
-
-def bounds_of(family: Family, privacy: Privacy) -> Bounds:
-    """The bounds of a family: declared ones, or those that hold in any case."""
-    loss = _loss(family)
-    known = {"score": loss.steepest, "weight": loss.curvature_range[1]}
-    for name, value in known.items():
-        declared = getattr(privacy, name)
-        if declared is None and math.isinf(value):
-            what = {"score": "the residual of a row, |φ'|", "weight": "the weight of a row, φ''"}
-            raise InputError(
-                f"dp: {family.name} has no bound on {what[name]}: declare one with --dp-{name}, or "
-                f"{name}= in Privacy"
-            )
-        if declared is not None:
-            known[name] = declared
-    return Bounds(**known)
-
-
-def cut_off(
-    family: Family, bounds: Bounds, eta: Array, b: Array, w: Array
-) -> tuple[Array, Array, Array]:
-    """wφ', wφ'' and wφ'² of rows, each (n,), cut off at ±C, W and C².
-
-    Where they are not numbers, as of rows so far out that they overflow, they are 0.
-    """
-    C, W = bounds
-    loss = _loss(family)
-    targets = family.labels(b)
-    with np.errstate(all="ignore"):
-        slope, curvature = loss.slope(eta, targets), loss.curvature(eta, targets)
-        found = [w * slope, w * curvature, w * slope**2]
-        score, weight, square = (np.nan_to_num(each, nan=0.0) for each in found)
-        return np.clip(score, -C, C), np.clip(weight, 0.0, W), np.clip(square, 0.0, C**2)
-
-
-def _loss(family: Family) -> LinearLoss:
-    """The loss of a family, of which rows can be cut off."""
-    loss = family.loss(classes=2)
-    if not isinstance(loss, LinearLoss):
-        raise InputError(f"dp is for families with one predictor, not {family.name}")
-    return loss
 
 
 def discrete_gaussian(sigma: int, source: Random) -> int:
@@ -282,7 +232,7 @@ class RowVectors:
     ----------
     family : Family
     privacy : Privacy
-    bounds : Bounds
+    bounds : DerivativeBounds
     number : int
         Of the question, from 1.
     x : (p,) array
@@ -290,7 +240,7 @@ class RowVectors:
 
     family: Family
     privacy: Privacy
-    bounds: Bounds
+    bounds: DerivativeBounds
     number: int
     x: Array
 

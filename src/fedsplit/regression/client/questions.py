@@ -39,12 +39,11 @@ from fedsplit.regression.client.moments import (
 from fedsplit.regression.client.noise import (
     Noise,
     RowVectors,
-    bounds_of,
     length_of,
     source_of,
     split,
 )
-from fedsplit.regression.client.privacy import Privacy
+from fedsplit.regression.client.privacy import Privacy, bounds_of
 from fedsplit.remote.channel import Request
 from fedsplit.statistic import STATISTICS, Shape, Statistic, Values
 from fedsplit.sums import Summands, Total
