@@ -40,10 +40,14 @@ def with_levels(
         if column in plan.categorical:
             levels[column], notes = _levels_of(column, plan.types[column], settings, counts)
             findings += notes
+    known = listed(levels) or "none"
     for column in settings.references:
         if column not in levels:
+            raise InputError(f"reference: {column} is no category of this model, {known} is")
+    for column in settings.declared_levels:
+        if column in plan.columns and column not in levels:
             raise InputError(
-                f"reference: {column} is no category of this model, {listed(levels) or 'none'} is"
+                f"levels: {column} is no category of this model, {known} is: write C({column})"
             )
     classes: Sequence[Level] = ()
     target = formula.target_column
