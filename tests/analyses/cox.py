@@ -24,8 +24,7 @@ from fedsplit.losses.terms import Block, Terms
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.rows import FitRows
 from fedsplit.regression.families import response
-from fedsplit.regression.families.family import Family
-from fedsplit.regression.families.link import LOG
+from fedsplit.regression.families.family import LOG, Family
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import agree
 from fedsplit.regression.server.federation import sums_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,7 @@ from fedsplit.dialogue import Dialogue
 from fedsplit.losses.linear import LinearLoss
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.rows import FitRows
-from fedsplit.regression.families.family import Family
-from fedsplit.regression.families.link import LOG
-from fedsplit.regression.fields import option
+from fedsplit.regression.families.family import LOG, Family
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import agree
 from fedsplit.regression.server.federation import sums_of
@@ -87,13 +85,6 @@ class NegativeBinomialFamily(Family):
         return np.where(b > 0, -np.abs(t), -t)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ThetaSettings(Settings):
-    """Settings with the parameter of the family."""
-
-    theta: float = option(1.0, "θ.", "model", check=number)
-
-
 @dataclass(frozen=True)
 class ThetaScore(Statistic):
     """The first two derivatives of the log-likelihood in θ at μ = e^{Ax}: ``derivatives``.
@@ -127,9 +118,8 @@ def negative_binomial(formula: str, theta: float | None = None) -> Any:
         found = 1.0 if theta is None else theta
         reached: Mapping[str, float] = {}
         while True:
-            own = {each.name: getattr(settings, each.name) for each in fields(Settings)}
-            own |= {"family": NegativeBinomialFamily.name, "theta": found}
-            agreement = yield from agree(formula, ThetaSettings(**own))
+            family = NegativeBinomialFamily(found)
+            agreement = yield from agree(formula, replace(settings, family=family))
             fit = (yield from glm(agreement, reached)).inference
             if theta is not None:
                 break

@@ -15,7 +15,6 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array
-from fedsplit.data.formula.formula import Formula
 from fedsplit.loop.trace import Trace
 from fedsplit.plots import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, render
 from fedsplit.regression.client.design import Calibration
@@ -54,8 +53,8 @@ def label(name: str, longest: int = 26) -> str:
 def coefficients(model: Model, interval: pd.DataFrame | None) -> Figure:
     """Every coefficient and its interval, with the robust one as a thin line.
 
-    Coefficients of similar size share an axis. The intercept is left out: it is of another size,
-    and seldom of interest.
+    Coefficients of similar size share an axis. Intercepts and thresholds are left out: they are of
+    another size, and seldom of interest.
     """
     names, values = model.estimates.names, model.estimates.values
     blocks = model.family.blocks(model.plan.classes)
@@ -65,8 +64,10 @@ def coefficients(model: Model, interval: pd.DataFrame | None) -> Figure:
     predictors = np.repeat(np.arange(len(sizes)), sizes)
     within = np.concatenate([np.arange(size) for size in sizes])
     shown = np.flatnonzero(np.isfinite(values))
-    if Formula(model.formula).intercept and (within[shown] > 0).any():
-        shown = shown[within[shown] > 0]
+    sloped = within > 0 if model.plan.design_columns.intercept else within >= 0
+    sloped[len(names) - own :] = False
+    if sloped[shown].any():
+        shown = shown[sloped[shown]]
     title = "coefficient and 95 % interval"
     if interval is None:
         title = "coefficient"

@@ -332,12 +332,13 @@ class Model:
     @property
     def df_null(self) -> int:
         """Degrees of freedom of the null deviance."""
-        return self._predictors * (self.nobs - Formula(self.formula).intercept)
+        own = sum(len(block.own) for block in self.family.blocks(self.plan.classes))
+        return self._predictors * (self.nobs - self.plan.design_columns.intercept) - own
 
     @property
     def _predictors(self) -> int:
         """How many linear predictors a row has."""
-        return len(self.family.blocks(self.plan.classes))
+        return sum(block.of_columns for block in self.family.blocks(self.plan.classes))
 
     @property
     def grouped(self) -> bool:

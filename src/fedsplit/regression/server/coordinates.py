@@ -12,7 +12,7 @@ from fedsplit.arrays import Array, Mask
 from fedsplit.dialogue import Dialogue
 from fedsplit.regression.client.design import Scaling
 from fedsplit.regression.client.precise import combine
-from fedsplit.regression.families.blocks import Block
+from fedsplit.regression.families.family import Block
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.federation import CodedRows
 from fedsplit.regression.server.orthogonal import check_independent, orthogonalise

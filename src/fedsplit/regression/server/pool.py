@@ -24,6 +24,8 @@ class Pool:
         One per client, of the same p columns.
     intercept : int or None
         Which column is the constant term, if there is one.
+    centred : bool
+        Whether the loss has a constant beside the columns, such as thresholds.
 
     Attributes
     ----------
@@ -47,8 +49,11 @@ class Pool:
 
     # overflow is reported below, by the name of the column
     @np.errstate(over="ignore", invalid="ignore")
-    def __init__(self, moments: Sequence[Moments], intercept: int | None) -> None:
+    def __init__(
+        self, moments: Sequence[Moments], intercept: int | None, centred: bool = False
+    ) -> None:
         self.intercept = intercept
+        self.centred = centred or intercept is not None
         self.names = list(moments[0].names)
         self.n = sum(each.n for each in moments)
         self.weight = sum(each.weight for each in moments)
@@ -95,17 +100,18 @@ class Pool:
 
     @property
     def empty(self) -> Mask:
-        """Which columns are zero, or constant beside an intercept, (p,)."""
+        """Which columns are zero, or constant beside a constant of the model, (p,)."""
         empty: Mask = self.sizes == 0
-        if self.intercept is not None:
+        if self.centred:
             empty = empty | self.constant
+        if self.intercept is not None:
             empty[self.intercept] = False
         return empty
 
     @property
     def deviation(self) -> float:
-        """The target's standard deviation from its mean, or from zero without an intercept."""
-        if self.intercept is None:
+        """The target's standard deviation from its mean, or from zero without a constant."""
+        if not self.centred:
             return float(np.hypot(self.spread, self.target))
         return self.spread
 
@@ -115,14 +121,14 @@ class Pool:
         return self.deviation > 1e-13 * abs(self.target)
 
     def scaling(self, has_units: bool) -> Scaling:
-        """Columns of unit deviation, centred if there is an intercept; constant ones unchanged.
+        """Columns of unit deviation, centred beside a constant; constant ones unchanged.
 
         The same holds for the target, if it has units.
         """
         constant = self.constant
         second = np.diag(self.scatter) / self.weight
         centre = np.zeros_like(self.mean)
-        if self.intercept is None:
+        if not self.centred:
             second = second + np.square(self.mean)
         else:
             centre = np.where(constant, 0.0, self.mean)

@@ -243,7 +243,7 @@ def set_up(
         The classes of a target column that is a class.
     """
     family = settings.chosen_family
-    pool = Pool(moments, intercept)
+    pool = Pool(moments, intercept, centred=family.absorbs == "a constant")
     family.check_pool(pool)
     found = yield from find_coordinates(rows, pool, settings, family.blocks(labels))
     names = [name for block in found.blocks for name in block.names(pool.names)]
