@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -215,7 +216,7 @@ class OrderedFamily(Family):
         return CumulativeLogit(classes)
 
     def blocks(self, labels: Sequence[object]) -> tuple[Block, ...]:
-        names = tuple(f"{low}|{high}" for low, high in zip(labels, labels[1:], strict=False))
+        names = tuple(f"{low}|{high}" for low, high in pairwise(labels))
         return Block(), Block(own=names, follows=1.0)
 
     def predictor(self, A: Array, x: Array, o: Array, unit: float = 1.0) -> Array:

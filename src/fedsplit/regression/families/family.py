@@ -279,8 +279,9 @@ class Family(ABC):
 
     @property
     def has_margin(self) -> bool:
-        """Whether ``margin`` says which directions a loss falls along for ever."""
-        return type(self).margin is not Family.margin
+        """Whether ``margins`` say which directions a loss falls along for ever."""
+        own = type(self)
+        return own.margin is not Family.margin or own.margins is not Family.margins
 
     def margin(self, b: Array, t: Array) -> Array:
         """How much moving η by t, (n,), favours each target b, (n,), for ever.
