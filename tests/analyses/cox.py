@@ -199,21 +199,21 @@ def cox(formula: str) -> Any:
         agreement = yield from agree(formula, replace(settings, family=CoxFamily()))
         report = yield from glm(agreement)
         events = (yield from sums_of(agreement.rows, {"": Events()}))[""]["events"]
-        fit = report.inference
+        fit = report.estimates
         half = ndtri(0.975) * fit.errors
         columns = {
-            "coef": fit.coef,
+            "coef": fit.values,
             "se": fit.errors,
-            "hazard ratio": np.exp(fit.coef),
-            "lower": np.exp(fit.coef - half),
-            "upper": np.exp(fit.coef + half),
+            "hazard ratio": np.exp(fit.values),
+            "lower": np.exp(fit.values - half),
+            "upper": np.exp(fit.values + half),
         }
         table = pd.DataFrame(columns, index=list(fit.names))
         table.attrs = {
             "rows": sum(each.n for each in agreement.moments),
             "events": float(events[0, 0]),
             "aliased": list(fit.aliased),
-            "not_estimable": dict(report.not_estimable),
+            "not_estimable": dict(fit.not_estimable),
         }
         return table
 

@@ -120,12 +120,13 @@ def negative_binomial(formula: str, theta: float | None = None) -> Any:
         while True:
             family = NegativeBinomialFamily(found)
             agreement = yield from agree(formula, replace(settings, family=family))
-            fit = (yield from glm(agreement, reached)).inference
+            report = yield from glm(agreement, reached)
+            fit = report.estimates
             if theta is not None:
                 break
             before = found
             while True:  # Newton's method in log θ, at the means of the fit
-                score = ThetaScore(fit.coef, found)
+                score = ThetaScore(fit.values, found)
                 sums = yield from sums_of(agreement.rows, {"": score})
                 first, second = sums[""]["derivatives"][0].tolist()
                 curvature = -(found**2 * second + found * first)
@@ -133,11 +134,11 @@ def negative_binomial(formula: str, theta: float | None = None) -> Any:
                 found *= math.exp(max(-1.0, min(1.0, move)))
                 if abs(move) < 1e-7:
                     break
-            reached = dict(zip(fit.names, fit.coef.tolist(), strict=True))
+            reached = dict(zip(fit.names, fit.values.tolist(), strict=True))
             if abs(math.log(found / before)) < 1e-7:
                 break
-        table = pd.DataFrame({"coef": fit.coef, "se": fit.errors}, index=list(fit.names))
-        table.attrs = {"theta": found, "llf": fit.log_likelihood}
+        table = pd.DataFrame({"coef": fit.values, "se": fit.errors}, index=list(fit.names))
+        table.attrs = {"theta": found, "llf": report.fit.llf}
         return table
 
     return dialogue

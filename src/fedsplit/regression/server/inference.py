@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.special import chdtrc
 
 from fedsplit.arrays import EPS, Array, add_diagonal
 from fedsplit.clients.stacked import QUIET
@@ -25,6 +23,7 @@ from fedsplit.regression.client.statistics.fit import (
     LogLikelihood,
     PearsonSquares,
 )
+from fedsplit.regression.server.agreement import Agreement
 from fedsplit.regression.server.arithmetic import (
     conversion_error,
     evaluation_of,
@@ -35,8 +34,15 @@ from fedsplit.regression.server.clustered import (
     clustered_covariance,
     summed_covariance,
 )
-from fedsplit.regression.server.minimise import Minimum, Proof
+from fedsplit.regression.server.minimise import Proof
 from fedsplit.regression.server.problem import FitProblem, inverse
+from fedsplit.regression.server.report import (
+    Estimates,
+    FitCertificate,
+    FitStatistics,
+    PooledMoments,
+    fingerprint_of,
+)
 from fedsplit.statistic import Statistic, Values
 
 LEAST_DISPERSION = 1e-6
@@ -59,90 +65,6 @@ MOST_ROUNDING = 1e-6
 
 CLIENT_COLUMNS = ("n", "missing", "leverage", "score", "shift", "coefficient")
 """The columns of ``contributions``."""
-
-
-class PenalisedLikelihood(NamedTuple):
-    """log L + ½ log det of the information, which Firth's regression maximises.
-
-    Attributes
-    ----------
-    value : float
-        At the estimate.
-    null : float or None
-        The maximum over the intercept alone, with the same columns in the information; None where
-        the model has an offset.
-    df : int
-        How many coefficients there are beside the intercept.
-    """
-
-    value: float
-    null: float | None
-    df: int
-
-    @property
-    def ratio(self) -> float | None:
-        """The likelihood ratio statistic of all covariates; None without ``null``."""
-        if self.null is None:
-            return None
-        return 2.0 * (self.value - self.null)
-
-    @property
-    def p(self) -> float | None:
-        """Its p-value by the χ² distribution."""
-        if self.ratio is None or self.df == 0:
-            return None
-        return float(chdtrc(self.df, self.ratio))
-
-
-class Inference(NamedTuple):
-    """The numbers of a regression table, under the names that they have in ``Model``.
-
-    They are in the units of the files, except for x, which is in the coordinates of the rounds.
-    """
-
-    names: Sequence[str]
-    aliased: Sequence[str]
-    coef: Array
-    covariance_: Array | None
-    robust: ClusteredCovariance | None
-    errors: Array
-    dispersion: float
-    deviance: float
-    null_deviance: float | None
-    log_likelihood: float | None
-    calibration: Calibration | None
-    clients: pd.DataFrame
-    proofs: Sequence[tuple[int, float | None]]
-    converged: bool
-    x: Array
-    penalised: PenalisedLikelihood | None = None
-    pearson: float | None = None
-
-    def without(self, names: Collection[str]) -> Inference:
-        """The numbers without those of some coefficients."""
-        lost = np.array([name in names for name in self.names])
-        either = lost[:, None] | lost
-
-        def blank(matrix: Array | None) -> Array | None:
-            return None if matrix is None else np.where(either, np.nan, matrix)
-
-        return self._replace(
-            coef=np.where(lost, np.nan, self.coef),
-            covariance_=blank(self.covariance_),
-            robust=self.robust and self.robust.without(lost),
-            errors=np.where(lost, np.nan, self.errors),
-        )
-
-
-class Bounds(NamedTuple):
-    """What is proved at the end of the rounds, as in ``FitCertificate``."""
-
-    gap: float | None
-    standard_errors: float | None
-    reason: str
-    arithmetic: float | None
-    inflation: float
-    stationary: float | None
 
 
 @dataclass(frozen=True)
@@ -169,6 +91,11 @@ class Point:
         parts = [each[statistic][part] for each in self.fits if statistic in each]
         return np.asarray(np.sum(parts, axis=0)) if parts else None
 
+    def number(self, statistic: str) -> float | None:
+        """The total of a statistic over all clients; None if it was not asked for."""
+        total = self.sum_of(statistic, "total")
+        return None if total is None else float(total[0, 0])
+
     @property
     def n(self) -> int:
         """How many rows the model is of."""
@@ -191,8 +118,7 @@ class Point:
         freedom = max(1, self.n - self.problem.d)
         if not family.has_pearson:
             return self.deviance / freedom
-        squares = self.sum_of("pearson", "total")
-        return 0.0 if squares is None else float(squares[0, 0]) / freedom
+        return (self.number("pearson") or 0.0) / freedom
 
     @cached_property
     def observed(self) -> Array:
@@ -251,19 +177,18 @@ class Point:
         return math.inf if math.isnan(bound) else bound
 
     @property
-    def bounds(self) -> Bounds:
+    def certificate(self) -> FitCertificate:
         """What is proved, in the units of the files."""
         proved = self.proof.certificate
         phi = max(self.dispersion, EPS**2)
         # a proof about some directions alone bounds no coefficient
         distance = self.distance if math.isfinite(self.distance) else None
-        return Bounds(
+        return FitCertificate(
             gap=None if proved.gap is None else self.problem.unit * proved.gap,
             standard_errors=distance,
             reason=proved.reason,
             arithmetic=self.arithmetic if math.isfinite(self.arithmetic) else None,
             inflation=math.sqrt(max(phi, LEAST_DISPERSION) / phi),
-            stationary=None,
         )
 
 
@@ -351,62 +276,55 @@ def _sums(costs: Sequence[Values]) -> tuple[float, Array]:
     return value, np.asarray(np.sum([each["slope"][:, 0] for each in costs], axis=0))
 
 
-def infer(
-    point: Point, found: Minimum, null: float | None, missing: Mapping[str, int]
-) -> Inference:
-    """The numbers of the regression table.
+def estimates_of(point: Point) -> Estimates:
+    """The coefficients where the rounds ended, with their covariances."""
+    problem, family = point.problem, point.problem.family
+    phi = point.dispersion
+    back = np.where(problem.kept[:, None], problem.back, np.nan)
+    expected = back @ point.expected @ back.T
+    unbiased = problem.settings.biased is None
+    # as many coefficients as rows leave nothing to estimate φ from
+    known = not family.dispersed or point.n > problem.d
+    return Estimates(
+        names=problem.names,
+        values=np.where(problem.kept, problem.coordinates.coefficients(point.proof.x), np.nan),
+        covariance=phi * expected if unbiased and known and family.has_likelihood else None,
+        robust=_clustered(point, back) if unbiased else None,
+        errors=np.sqrt(phi * np.diag(expected)),
+        aliased=problem.aliased,
+    )
+
+
+def fit_of(point: Point, null: float | None, agreement: Agreement) -> FitStatistics:
+    """How well the model fits where the rounds ended, in the units of the files.
 
     Parameters
     ----------
     point : Point
-        Where the rounds ended.
-    found : Minimum
     null : float or None
         The deviance of the model without covariates.
-    missing : mapping
-        The rows that each client left out, those of clients without a complete row included.
+    agreement : Agreement
+        The rows, and those that each client left out.
     """
-    problem, proof = point.problem, point.proof
-    family = problem.family
-    phi = point.dispersion
-    back = np.where(problem.kept[:, None], problem.back, np.nan)
-    expected = back @ point.expected @ back.T
-    covariance = robust = None
-    if problem.settings.biased is None:
-        robust = _clustered(point, back)
-        # as many coefficients as rows leave nothing to estimate φ from
-        known = not family.dispersed or point.n > problem.d
-        if known and family.has_likelihood:
-            covariance = phi * expected
-    log_likelihood = calibration = pearson = None
-    if family.has_likelihood:
-        total = point.sum_of("likelihood", "total")
-        log_likelihood = 0.0 if total is None else float(total[0, 0])
-        bins = point.sum_of("calibration", "bins")
-        if bins is not None:
-            calibration = Calibration(*bins)
-        squares = point.sum_of("pearson", "total")
-        if squares is not None:
-            pearson = float(squares[0, 0])
-    return Inference(
-        names=problem.names,
-        aliased=problem.aliased,
-        coef=np.where(problem.kept, problem.coordinates.coefficients(proof.x), np.nan),
-        covariance_=covariance,
-        robust=robust,
-        errors=np.sqrt(phi * np.diag(expected)),
-        dispersion=phi * problem.unit,
+    problem, family, pool = point.problem, point.problem.family, point.problem.pool
+    phi: float | None = point.dispersion * problem.unit
+    if family.dispersed and problem.settings.biased is not None:
+        phi = None  # n - d counts no degrees of freedom where coefficients are shrunk
+    # φ of a perfect fit would make the peak of a likelihood as high as one likes
+    has_likelihood = family.has_likelihood and not (family.dispersed and pool.n <= problem.d)
+    bins = point.sum_of("calibration", "bins")
+    return FitStatistics(
+        clients=contributions(point, agreement.missing),
+        dispersion=phi,
         deviance=point.deviance * problem.unit,
         null_deviance=null,
-        log_likelihood=log_likelihood,
-        calibration=calibration,
-        clients=contributions(point, missing),
-        proofs=[
-            (at, None if each.gap is None else problem.unit * each.gap) for at, each in found.proofs
-        ],
-        converged=found.converged and point.arithmetic <= MOST_ROUNDING,
-        x=proof.x,
-        pearson=pearson,
+        llf=point.number("likelihood") if has_likelihood else None,
+        pearson=point.number("pearson"),
+        calibration=None if bins is None else Calibration(*bins),
+        moments=PooledMoments(pool.names, pool.weight, pool.mean, pool.scatter, pool.target),
+        fingerprint=fingerprint_of(dict(zip(problem.rows.names, agreement.moments, strict=True))),
+        missing_values=agreement.missing_values,
+        spread=problem.frame.spread if family.robust else None,
     )
 
 
