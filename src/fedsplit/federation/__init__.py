@@ -1,0 +1,1 @@
+"""Analyses between organisations: messages, keys, and what carries them."""
