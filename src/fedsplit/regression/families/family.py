@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # a plan has a family, and a family reads the rows of a plan
     import pandas as pd
 
     from fedsplit.regression.client.plan import BasicPlan
-    from fedsplit.regression.server.pool import Pool
+    from fedsplit.regression.server.coordinates import Pool
 
 
 AT_REST = 1e-6

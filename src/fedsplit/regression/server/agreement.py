@@ -32,10 +32,11 @@ from fedsplit.regression.client.statistics.functions import OfArgument, RowsInsi
 from fedsplit.regression.client.survey import RowCounts, SurveyAnswer
 from fedsplit.regression.families import parameters_of
 from fedsplit.regression.options import Settings
-from fedsplit.regression.server.column_types import (
+from fedsplit.regression.server.columns import (
     check_declared,
     check_present,
     with_columns,
+    with_levels,
     with_types,
 )
 from fedsplit.regression.server.federation import (
@@ -44,7 +45,6 @@ from fedsplit.regression.server.federation import (
     SummedClients,
     code_rows,
 )
-from fedsplit.regression.server.levels import with_levels
 from fedsplit.statistic import Statistic
 
 USED = ""

@@ -16,9 +16,8 @@ from fedsplit.regression.client.coding import Frame
 from fedsplit.regression.client.design import Moments, Scaling
 from fedsplit.regression.families.family import Family
 from fedsplit.regression.options import AUTO, Settings
-from fedsplit.regression.server.coordinates import Coordinates, find_coordinates
+from fedsplit.regression.server.coordinates import Coordinates, Pool, find_coordinates
 from fedsplit.regression.server.federation import CodedRows
-from fedsplit.regression.server.pool import Pool
 
 INFORMATION = "information"
 """The name of the method with matrices."""
