@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -144,11 +145,14 @@ class PooledMoments(NamedTuple):
 
 def fingerprint_of(moments: Mapping[str, Moments]) -> str:
     """Hash what the clients have sent of their targets; see ``FitStatistics``."""
-    # To seven digits, as sums over the same rows may differ by rounding from model to model.
-    lines = [
-        f"{name}: {each.n} {each.weight:.6e} {each.target_mean:.6e} {each.target_scatter:.6e}"
-        for name, each in sorted(moments.items())
-    ]
+    lines = []
+    for name, each in sorted(moments.items()):
+        deviation = math.sqrt(each.target_scatter / each.weight)
+        size = math.hypot(deviation, each.target_mean)
+        # To seven digits, as sums over the same rows may differ by rounding from model to model;
+        # those of a mean near zero are of the size of the targets.
+        mean = round(each.target_mean / (size or 1.0), 6) + 0.0
+        lines.append(f"{name}: {each.n} {each.weight:.6e} {size:.6e} {mean:.6f}")
     return hashlib.sha256("\n".join(lines).encode("utf-8", "replace")).hexdigest()
 
 
