@@ -13,9 +13,11 @@ from fedsplit.arrays import EPS, Array
 from fedsplit.clients.questions import Information
 from fedsplit.losses.linear import LinearLoss
 from fedsplit.losses.multinomial import Multinomial
+from fedsplit.regression.client.design import Moments
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.families.family import Family, shares
 from fedsplit.regression.families.response import of_counts, pearson_parts
+from fedsplit.regression.server.coordinates import Pool
 from probit import PROBIT
 from statsmodels_family import aic, is_glm, log_likelihood, statsmodels_family
 
@@ -240,3 +242,24 @@ def test_a_gamma_likelihood_of_a_perfect_fit_is_finite_and_counts_have_remarks()
     assert "values of visits that are not whole" in poisson.remark(np.array([0.5]), "visits")
     # the exact fit of a separated count, at its limit
     np.testing.assert_array_equal(poisson.pearson(np.zeros(1), np.zeros(1)), [0.0])
+
+
+def test_a_null_model_is_that_of_the_mean_per_exposure() -> None:
+    # 30 events in 120 units of exposure of 100 rows
+    eta = FAMILIES["poisson"].null_predictor(0.3, np.zeros(0), np.log(1.2))
+    np.testing.assert_allclose(np.exp(eta), [30 / 120])
+    np.testing.assert_array_equal(FAMILIES["gaussian"].null_predictor(0.3, np.zeros(0), 1.0), 0.3)
+
+
+@pytest.mark.parametrize(
+    ("family", "classes", "message"),
+    [
+        ("logistic", (30, 0), "every row of every client is of the same class: there is nothing"),
+        ("multinomial", (30, 0, 5), "no client has a row of class 2 of 3: there is nothing to fit"),
+    ],
+)
+def test_a_class_without_rows_is_named(family: str, classes: tuple[int, ...], message: str) -> None:
+    one = np.zeros(1), np.ones((1, 1))
+    moments = Moments(["x"], sum(classes), 35.0, *one, 0.5, 1.0, 0.0, classes)
+    with pytest.raises(fs.InputError, match=message):
+        FAMILIES[family].check_pool(Pool([moments], None))

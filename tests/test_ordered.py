@@ -139,6 +139,16 @@ def test_a_ridge_leaves_thresholds_alone() -> None:
     np.testing.assert_allclose(expit(model.params.drop("x") - 10 * model.params["x"]), shares, 1e-3)
 
 
+def test_a_level_that_columns_are_measured_from_cannot_be_constrained() -> None:
+    level = "is the level that columns are measured from, and cannot be constrained"
+    with pytest.raises(InputError, match=rf"nonnegative: a low\|b mid {level}"):
+        fs.fit(ward_frames(), "answer ~ x", family="ordered", nonnegative=["a low|b mid"])
+    with pytest.raises(InputError, match=f"nonnegative: Intercept {level}"):
+        fs.fit(ward_frames(), "half ~ x", nonnegative=["Intercept"])
+    model = fs.fit(ward_frames(), "answer ~ x + half", family="ordered", nonnegative=["x"])
+    assert model.params["x"] > 0
+
+
 def terms() -> Terms:
     rng = np.random.default_rng(3)
     A, b = rng.normal(size=(20, 2)), rng.integers(0, 4, 20).astype(float)

@@ -221,7 +221,8 @@ def test_the_columns_of_several_interactions_are_those_of_their_own_terms() -> N
     ("b", "w", "alike"),
     [
         ([-1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0], True),
-        ([-1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 1.0, 2.0], False),  # the weight alone differs
+        ([-1.0, 1.0, 0.0, 0.0], [2.0, 2.0, 2.0, 2.0], False),  # the weight alone differs
+        ([-1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 1.0, 2.0], False),  # or the deviation too
         ([-1.0, 1.0, 0.0], [1.0, 1.0, 2.0], False),  # the number of rows alone
         ([-2.0, 2.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0], False),  # the scatter alone
         ([0.0, 2.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0], False),  # the mean alone
@@ -259,3 +260,15 @@ def test_degrees_of_freedom_count_every_predictor_and_no_intercept() -> None:
     assert model.aic is not None
     # the coefficients, and the dispersion
     assert model.bic - model.aic == pytest.approx(3 * (np.log(N) - 2.0), rel=1e-12)
+
+
+def test_as_many_coefficients_as_rows_leave_no_dispersion_and_no_likelihood() -> None:
+    three = pd.DataFrame({"y": [1.0, 3.0, 2.0], "x": [0.0, 1.0, 5.0], "site": [0, 1, 2]})
+    full = fs.fit(three.assign(u=[1.0, 0.0, 0.0]), "y ~ x + u", group="site")
+    assert (full.bse, full.llf, full.aic, full.f_test) == (None, None, None, None)
+    assert full.se_reason == "with as many coefficients as rows no dispersion can be estimated"
+    fewer = fs.fit(three, "y ~ x", group="site")
+    assert fewer.bse is not None
+    assert fewer.llf is not None
+    shrunk = fs.fit(three, "y ~ x", group="site", ridge=1.0)
+    assert (shrunk.bse, shrunk.dispersion, shrunk.aic) == (None, None, None)

@@ -10,7 +10,7 @@ import csv
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
@@ -391,7 +391,7 @@ class Common:
         parameters = f":{','.join(others.values())}" if others else ""
         object.__setattr__(self, "family", f"{family.name}{parameters}")
 
-    @property
+    @cached_property
     def chosen_family(self) -> Family:
         """The family with its parameters."""
         family = family_of(str(self.family))

@@ -269,6 +269,9 @@ class Family(ABC):
             what = "every count of every client is zero"
         elif self.classifies and (pool.classes == 0).any():
             what = "every row of every client is of the same class"
+            if len(pool.classes) > 2:
+                none = np.flatnonzero(pool.classes == 0) + 1
+                what = f"no client has a row of class {listed(none)} of {len(pool.classes)}"
         if what:
             raise InputError(f"{what}: there is nothing to fit")
 

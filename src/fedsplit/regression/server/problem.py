@@ -161,6 +161,14 @@ class FitProblem:
         ]
         pairs = zip(self.names, columns, strict=True)
         constrained = np.array([name in chosen or column in chosen for name, column in pairs])
+        # in the rounds columns are centred, and these have another sign there
+        moved = self.coordinates.for_each(self._is_intercept.astype(np.float64), 1.0) > 0
+        if (constrained & moved).any():
+            first = self.names[int(np.argmax(constrained & moved))]
+            raise InputError(
+                f"nonnegative: {first} is the level that columns are measured from, and cannot be "
+                "constrained: leave it out"
+            )
         return constrained[self.kept]
 
     def with_penalties(self, l1: float, ridge: float, tol: float) -> FitProblem:
@@ -214,10 +222,15 @@ class FitProblem:
         return self.coordinates.point_of_scaled(np.concatenate([x.ravel(), own]))
 
     @property
+    def _is_intercept(self) -> Mask:
+        """Which of the p columns is the constant term."""
+        found: Mask = np.arange(len(self.pool.names)) == self.pool.intercept
+        return found
+
+    @property
     def intercepts(self) -> Array:
         """The directions in which the predictors of all rows grow alike, (d, k)."""
-        column = np.arange(len(self.pool.names)) == self.pool.intercept
-        each = np.diag(self.coordinates.for_each(column.astype(np.float64), 1.0))
+        each = np.diag(self.coordinates.for_each(self._is_intercept.astype(np.float64), 1.0))
         return self.coordinates.point_of_scaled(each[:, each.any(axis=0)])
 
 
