@@ -149,6 +149,7 @@ def test_under_strict_rules_an_analysis_is_answered_if_it_is_of_sums(name: str) 
             analyse(toy.analysis, trials(), strict=True)
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("ray")
 def test_every_analysis_on_ray_is_that_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     from fedsplit.remote.ray.cluster import connect

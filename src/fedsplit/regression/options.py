@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.checks import count, number, one_of
+from fedsplit.checks import count, number, one_of, share
 from fedsplit.data.reading import DECIMAL_MARKS, Reading, read_codes
 from fedsplit.data.types import Type
 from fedsplit.errors import InputError, listed
@@ -99,13 +99,6 @@ def _by_column(name: str, value: Any, check: Callable[[str, Any], object]) -> No
 def _yes_or_no(name: str, value: object) -> None:
     if not isinstance(value, bool | np.bool_):
         raise InputError(f"{name} must be True or False, not {value!r}")
-
-
-def _share(name: str, value: object, zero: bool = False, one: bool = True) -> None:
-    """Accept numbers between 0 and 1, and these two where they are allowed."""
-    share = number(name, value, strict=not zero)
-    if share > 1 or (share == 1 and not one):
-        raise InputError(f"{name} must be between 0 and 1, not {value!r}")
 
 
 def _workers(name: str, value: object) -> None:
@@ -330,7 +323,7 @@ class Common:
         "pooled fit.",
         "run",
         metavar="SE",
-        check=_share,
+        check=share,
     )
     rounds: int = option(
         500,
@@ -621,13 +614,13 @@ class PathOptions(Regression):
         "pooled fit. It is looser than in `fit`, since each proof costs rounds; `path.model(lam)` "
         "meets that of `fit`.",
         "run",
-        check=_share,
+        check=share,
     )
     l1_ratio: float = option(
         1.0,
         "Share of l1 in the penalty: 1 is the lasso, 0 a ridge.",
         "model",
-        check=partial(_share, zero=True),
+        check=partial(share, zero=True),
     )
     lambdas: Sequence[float] | Array | None = option(
         None,
@@ -638,7 +631,7 @@ class PathOptions(Regression):
     )
     n_lambdas: int = option(50, "Number of values of λ.", "model", check=count)
     ratio: float = option(
-        1e-3, "The smallest λ over the largest.", "model", check=partial(_share, one=False)
+        1e-3, "The smallest λ over the largest.", "model", check=partial(share, one=False)
     )
     folds: int | str | None = option(
         None,

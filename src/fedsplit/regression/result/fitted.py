@@ -14,7 +14,7 @@ import pandas as pd
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from fedsplit.arrays import Array
-from fedsplit.checks import number
+from fedsplit.checks import share
 from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import InputError
 from fedsplit.loop.trace import Trace
@@ -259,8 +259,7 @@ class FittedModel(ABC):
         DataFrame
             One row per coefficient, with the columns ``lower`` and ``upper``.
         """
-        if not 0 < number("alpha", alpha) < 1:
-            raise InputError(f"alpha must be between 0 and 1, not {alpha!r}")
+        alpha = share("alpha", alpha, one=False)
         errors = np.sqrt(np.diag(self.cov_params(robust)))
         df: float | Array = self._df_reference
         if robust and self.estimates.robust is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -59,6 +60,8 @@ def save(model: FittedModel, folder: Path) -> None:
 
 def load(path: str | Path) -> Model:
     """A model that ``Model.save`` wrote. Nothing in the file is executed."""
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"a saved model is named by its folder, not by {type(path).__name__}")
     folder = Path(path)
     where, again = folder / RECORD, "fit the model again"
     try:
@@ -72,18 +75,11 @@ def load(path: str | Path) -> Model:
             return model
     except FileNotFoundError:
         raise InputError(f"{folder}: there is no {RECORD}: is it a saved model?") from None
-    except (
-        OSError,
-        ValueError,
-        TypeError,
-        KeyError,
-        AttributeError,
-        RecursionError,  # of nested JSON
-    ) as error:
-        what = " ".join(str(error).split())[:80]
-        raise InputError(
-            f"{where}: not a saved model, or a damaged one ({what}): {again}"
-        ) from None
+    except OSError as error:
+        reason = (error.strerror or "no reason is known").lower()
+        raise InputError(f"{where}: cannot be read: {reason}") from None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # of nested JSON
+        raise InputError(f"{where}: is no saved model, or was damaged: {again}") from None
     if found != FORMAT:
         raise InputError(
             f"{where}: saved in format {found}, this version reads format {FORMAT}: {again}"

@@ -342,7 +342,9 @@ def agree_on_columns(draft: Plan, settings: Settings) -> Dialogue[AgreedPlan]:
                 "the client out, or choose leave-out for empty sites"
             )
         check_present(plan, {name: each.names for name, each in full.items()})
-        check_declared(settings.declared, (each.names for each in answers.values()))
+        names = [each.names for each in answers.values()]
+        check_declared("types", settings.declared, names)
+        check_declared("levels", settings.declared_levels, names)
         plan = with_types(plan, full)
         uncounted = tuple(name for name, each in full.items() if not _is_counted(each, plan))
         if uncounted:

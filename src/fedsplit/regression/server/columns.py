@@ -128,14 +128,13 @@ def check_present(plan: Plan, present: Mapping[str, Sequence[str]]) -> None:
             raise InputError(f"client {name}: there is no column {column}{elsewhere}{near}{known}")
 
 
-def check_declared(types: Iterable[str], present: Iterable[Sequence[str]]) -> None:
-    """Raise InputError if a type is declared for a column that no client has."""
+def check_declared(option: str, columns: Iterable[str], present: Iterable[Sequence[str]]) -> None:
+    """Raise InputError if an option, such as ``types``, names a column that no client has."""
     everything = dict.fromkeys(column for own in present for column in own)
-    for column in types:
+    for column in columns:
         if column not in everything:
-            raise InputError(
-                f"types: there is no column {column} at any client{_nearest(column, everything)}"
-            )
+            near = _nearest(column, everything)
+            raise InputError(f"{option}: there is no column {column} at any client{near}")
 
 
 def _nearest(column: str, present: Iterable[str]) -> str:
@@ -234,10 +233,14 @@ def with_levels(
         if column in plan.categorical:
             levels[column], notes = _levels_of(column, plan.types[column], settings, counts)
             findings += notes
+    known = listed(levels) or "none"
     for column in settings.references:
         if column not in levels:
+            raise InputError(f"reference: {column} is no category of this model, {known} is")
+    for column in settings.declared_levels:
+        if column in plan.columns and column not in levels:
             raise InputError(
-                f"reference: {column} is no category of this model, {listed(levels) or 'none'} is"
+                f"levels: {column} is no category of this model, {known} is: write C({column})"
             )
     classes: Sequence[Level] = ()
     target = formula.target_column

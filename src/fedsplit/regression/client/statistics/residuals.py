@@ -23,9 +23,10 @@ count changes is a number of one row."""
 class ResidualSizes(Statistic):
     """How many rows have a residual |b - η| of which size at a point x of the scaled columns.
 
-    Under rules small counts are withheld, a client of few rows merges cells, and of targets with
-    the same column it answers few. Else the counts of all clients are those of their rows together,
-    however these are split.
+    Under rules small counts are added to neighbouring ones, a client of few rows merges cells, and
+    of targets with the same column it answers few. Rows are not left out: residuals near 0 fall
+    into many cells, and without them the median would be that of larger ones. Without rules the
+    counts of all clients are those of their rows together, however these are split.
 
     Attributes
     ----------
@@ -51,7 +52,7 @@ class ResidualSizes(Statistic):
         with np.errstate(divide="ignore"):  # a residual of 0 has size -inf
             sizes = np.log2(np.abs(design.b - design.predictor(self.x)) / self.unit)
         if rows.rules.refuse:
-            return {"counts": self.sizes.part(sizes, rows.withheld)}
+            return {"counts": self.sizes.joined(sizes, rows.withheld)}
         return {"counts": RowSum(np.ones((len(sizes), 1)), self.sizes.every(sizes))}
 
     def limits(self, plan: Plan) -> list[AnswerLimit]:
