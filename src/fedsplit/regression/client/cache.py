@@ -32,7 +32,7 @@ from fedsplit.regression.client.guards.rules import WARN, Rules
 from fedsplit.regression.client.guards.thresholds import check_numbers
 from fedsplit.regression.client.moments import moments_of
 from fedsplit.regression.client.questions import FitQuestion, SumQuestion, strict_is_asked
-from fedsplit.regression.families.grouped import Groups
+from fedsplit.regression.families.response import Groups
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request
 from fedsplit.remote.cohort import other_data, same_data

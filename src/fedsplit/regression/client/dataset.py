@@ -36,8 +36,7 @@ from fedsplit.regression.client.noise import BoundedRows, bounded_rows
 from fedsplit.regression.client.plan import Plan, ReadRows
 from fedsplit.regression.client.privacy import Privacy
 from fedsplit.regression.client.survey import RowCounts, SurveyAnswer, locally_typed
-from fedsplit.regression.families.grouped import Trials, of_counts, whole
-from fedsplit.regression.families.response import check_rows
+from fedsplit.regression.families.response import Trials, check_rows, of_counts, whole
 from fedsplit.statistic import RowSum, Statistic
 
 Counted: TypeAlias = tuple[NDArray[np.intp], Callable[[], list[RowSum]]]

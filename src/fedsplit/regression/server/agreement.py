@@ -29,11 +29,13 @@ from fedsplit.regression.client.moments import OfArgument, RowsInside
 from fedsplit.regression.client.plan import DerivedColumn, Plan, columns_of
 from fedsplit.regression.client.questions import SumAnswer, SumQuestion
 from fedsplit.regression.client.survey import RowCounts, Survey, SurveyAnswer
+from fedsplit.regression.families import parameters_of
 from fedsplit.regression.options import Settings
-from fedsplit.regression.server.column_types import (
+from fedsplit.regression.server.columns import (
     check_declared,
     check_present,
     with_columns,
+    with_levels,
     with_types,
 )
 from fedsplit.regression.server.federation import (
@@ -42,7 +44,6 @@ from fedsplit.regression.server.federation import (
     SummedClients,
     code_rows,
 )
-from fedsplit.regression.server.levels import with_levels
 from fedsplit.statistic import Statistic
 
 USED = ""
@@ -223,10 +224,11 @@ def draft_of(
     """What a user has said of a model, before any client is asked."""
     if not settings.intercept:
         formula = formula.without_intercept()
+    family = settings.chosen_family
     plan = Plan(
         formula=formula.text,
-        family=settings.family,
-        parameters=settings.parameters,
+        family=family.name,
+        parameters=parameters_of(family),
         types=settings.declared,
         weights=settings.weights,
         offset=settings.offset,
