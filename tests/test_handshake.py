@@ -392,6 +392,16 @@ def test_rows_are_read_again_for_a_plan_that_reads_them_otherwise() -> None:
         assert dataset.complete(plan) is not dataset.complete(other)
 
 
+@pytest.mark.parametrize("n", [1, 2, 9, 10])
+def test_rows_are_compared_with_the_median_of_their_column(n: int) -> None:
+    rng = np.random.default_rng(n)
+    A = np.column_stack([rng.standard_normal((n, 2)), np.arange(n) < n // 2, np.ones(n)])
+    np.testing.assert_array_equal(thresholds._median(A), np.median(A, axis=0))
+    unlike = np.count_nonzero(A != np.median(A, axis=0), axis=0)
+    one = thresholds._counted_unlike(A) == 1  # a single row may dominate a column
+    np.testing.assert_array_equal(thresholds._counted_unlike(A)[~one], unlike[~one])
+
+
 def test_the_moments_of_a_gaussian_determine_its_fit() -> None:
     frames = people()
     formula = "score ~ age + hours + offset(visits)"
