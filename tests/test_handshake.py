@@ -397,7 +397,7 @@ def test_rows_are_compared_with_the_median_of_their_column(n: int) -> None:
     rng = np.random.default_rng(n)
     A = np.column_stack([rng.standard_normal((n, 2)), np.arange(n) < n // 2, np.ones(n)])
     np.testing.assert_array_equal(thresholds._median(A), np.median(A, axis=0))
-    unlike = np.count_nonzero(A != np.median(A, axis=0), axis=0)
+    unlike = np.count_nonzero(np.median(A, axis=0) != A, axis=0)
     one = thresholds._counted_unlike(A) == 1  # a single row may dominate a column
     np.testing.assert_array_equal(thresholds._counted_unlike(A)[~one], unlike[~one])
 
