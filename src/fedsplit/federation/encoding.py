@@ -18,6 +18,7 @@ from fedsplit.errors import InputError
 Record = TypeVar("Record")
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
+_decoder: Any = cache(msgspec.msgpack.Decoder)
 
 
 class Unreadable(InputError):
@@ -56,8 +57,3 @@ def digest(*parts: bytes) -> bytes:
     for part in parts:
         state.update(len(part).to_bytes(8, "little") + part)
     return state.digest()
-
-
-@cache
-def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
-    return msgspec.msgpack.Decoder(kind)

@@ -12,8 +12,8 @@ import numpy as np
 from fedsplit.clients.question import Question
 from fedsplit.clients.questions import QUESTIONS
 from fedsplit.errors import InputError, RequestError
-from fedsplit.regression.client.questions import FIT_QUESTIONS
-from fedsplit.regression.client.questions.sum_question import SumQuestion
+from fedsplit.regression.client.questions import SumQuestion
+from fedsplit.regression.client.survey import FIT_QUESTIONS
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request
 

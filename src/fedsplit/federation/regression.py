@@ -13,10 +13,9 @@ from fedsplit.errors import InputError, RequestError, listed
 from fedsplit.federation.study import Analysis, Study
 from fedsplit.regression.client.coding import Coding, Frame
 from fedsplit.regression.client.plan import Plan, columns_of
-from fedsplit.regression.client.privacy.privacy import Privacy, privacy_of
-from fedsplit.regression.client.questions.noisy import NoisySums
-from fedsplit.regression.client.questions.survey import Joint, Survey
-from fedsplit.regression.client.survey import SurveyAnswer
+from fedsplit.regression.client.privacy import Privacy, privacy_of
+from fedsplit.regression.client.questions import NoisySums
+from fedsplit.regression.client.survey import Joint, Survey, SurveyAnswer
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.fit import asked_formula, fit_over
 from fedsplit.regression.options import FitOptions, Regression, Settings
@@ -78,7 +77,7 @@ class RegressionStudy(Analysis):
         chosen: dict[str, Setting] = json.loads(json.dumps(asdict(settings)))
         return cls(
             formula=formula.text,
-            family=settings.family,
+            family=settings.chosen_family.name,
             types={name: settings.declared.get(name, AS_READ) for name in used},
             options={name: chosen[name] for name in sorted(chosen) if name not in ELSEWHERE},
         )
@@ -219,7 +218,7 @@ class RegressionStudy(Analysis):
         _same("formula", plan.formula in texts)
         _same("family", plan.family == self.family)
         for name, value in plan.parameters.items():
-            _same(name, value == self.options[name])
+            _same(name, value == self.options.get(name))
         for use, column in self.extra.items():
             _same(use, getattr(plan, use) == column)
         self._check_types(plan)

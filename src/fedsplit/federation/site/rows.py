@@ -8,15 +8,20 @@ from typing import Any
 from fedsplit.data.tables import Source
 from fedsplit.federation.site.disclosed import RecordedLedger
 from fedsplit.fixed_point import Limbs
-from fedsplit.regression.client.coding import Coding, Frame
+from fedsplit.regression.client.coding import (
+    Coding,
+    Frame,
+    check_coding,
+    check_frame,
+    check_question,
+)
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.regression.client.numbers import check_numbers
-from fedsplit.regression.client.questions.fit_question import FitQuestion
-from fedsplit.regression.client.statistics.moments import moments_of
+from fedsplit.regression.client.guards.thresholds import check_numbers
+from fedsplit.regression.client.moments import moments_of
+from fedsplit.regression.client.questions import FitQuestion
 from fedsplit.regression.client.summing import Memory
-from fedsplit.regression.client.validation import check_coding, check_frame, check_question
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request
 from fedsplit.statistic import Values
