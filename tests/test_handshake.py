@@ -23,7 +23,7 @@ from fedsplit.regression.client.rows import FitRows
 from fedsplit.regression.client.statistics.moments import DesignMoments
 from fedsplit.regression.fit import prepare
 from fedsplit.regression.options import FitOptions
-from fedsplit.regression.server.pool import Pool
+from fedsplit.regression.server.coordinates import Pool
 from fedsplit.remote.channel import LocalChannel
 from fedsplit.remote.members import Members
 from fedsplit.statistic import Part

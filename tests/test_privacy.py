@@ -283,6 +283,11 @@ def test_with_a_large_epsilon_the_fit_is_the_pooled_one(family: str, secure: boo
     if pooled.bse is not None:
         assert np.allclose(np.sqrt(np.diag(noisy.cov_params())), pooled.bse, rtol=0.02)
     assert not noisy.warnings
+    assert fs.Model not in type(noisy).mro()
+    assert not hasattr(noisy, "deviance")
+    assert noisy.to_dict().keys() == pooled.to_dict().keys()
+    assert noisy.to_dict()["dispersion"] == pytest.approx(noisy.dispersion)
+    assert noisy.to_dict()["clients"] is None
 
 
 def test_the_table_says_that_it_is_noisy_and_never_that_it_is_the_pooled_fit(

@@ -9,8 +9,8 @@ The signatures and docstrings of ``fit`` and ``path``, the options of ``fedsplit
 import csv
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import KW_ONLY, dataclass, field, fields
-from functools import partial
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
@@ -24,7 +24,7 @@ from fedsplit.methods import METHODS, parse
 from fedsplit.regression.client.privacy.privacy import Privacy, privacy_of
 from fedsplit.regression.client.privacy.scores import bounds_of
 from fedsplit.regression.engines import ENGINES
-from fedsplit.regression.families import FAMILIES, family_of, known_name, parameters_of
+from fedsplit.regression.families import FAMILIES, family_of, parameters_of, text_of
 from fedsplit.regression.families.family import Family
 from fedsplit.regression.fields import Option, option, options_of
 from fedsplit.remote.checkpoint import Checkpoint
@@ -180,12 +180,12 @@ class Inputs:
 class Common:
     """The options that determine the models of ``fit`` and of ``path``."""
 
-    family: str = option(
+    family: str | Family = option(
         "gaussian",
         f"Family of the model: {', '.join(FAMILIES)}.",
         "model",
         metavar="NAME",
-        check=partial(one_of, known=FAMILIES),
+        read=str,
     )
     nonnegative: Sequence[str] = option(
         (),
@@ -349,7 +349,7 @@ class Common:
     )
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "family", known_name(self.family))
+        self._take_family()
         for each in fields(self):
             check = each.metadata["option"].check
             if each.type is bool:
@@ -365,16 +365,31 @@ class Common:
                 f"exposure needs a log link ({listed(able)}), {self.family} has none: use offset"
             )
 
-    @property
-    def parameters(self) -> dict[str, float]:
-        """The parameters of the family, by name."""
-        found = parameters_of(self.family)
-        return {name: getattr(self, name, value) for name, value in found.items()}
+    def _take_family(self) -> None:
+        """Keep the family as a text, and those of its parameters that are options as options."""
+        given: object = self.family
+        if not isinstance(given, str | Family):
+            raise InputError(f"family must be a name, as in 'poisson', not {given!r}")
+        text = given if isinstance(given, str) else text_of(given)
+        family = family_of(text)
+        others = {}
+        for name, value in parameters_of(family).items():
+            known = next((each for each in fields(self) if each.name == name), None)
+            if known is None:
+                others[name] = f"{name}={value!r}"
+            elif ":" in text:
+                if getattr(self, name) not in (known.default, value):
+                    raise InputError(f"{name} is given twice, in family={text!r} too")
+                object.__setattr__(self, name, value)
+        parameters = f":{','.join(others.values())}" if others else ""
+        object.__setattr__(self, "family", f"{family.name}{parameters}")
 
-    @property
+    @cached_property
     def chosen_family(self) -> Family:
         """The family with its parameters."""
-        return family_of(self.family, self.parameters)
+        family = family_of(str(self.family))
+        own = {name: getattr(self, name) for name in parameters_of(family) if hasattr(self, name)}
+        return replace(family, **own)
 
     @property
     def declared(self) -> Mapping[str, Type]:

@@ -31,7 +31,7 @@ from fedsplit.regression.client.validation import (
     check_frame,
     check_question,
 )
-from fedsplit.regression.families.grouped import Groups
+from fedsplit.regression.families.response import Groups
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request
 from fedsplit.remote.cohort import other_data, same_data

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -14,8 +14,8 @@ from fedsplit.data.pooled.column_statistics import Withheld
 from fedsplit.losses.least_squares import reduce_rows
 from fedsplit.losses.observations import Observations
 from fedsplit.regression.client.precise import combine, products_among
-from fedsplit.regression.families.family import Family
-from fedsplit.regression.families.grouped import Groups, pearson_parts
+from fedsplit.regression.families.family import Family, shares
+from fedsplit.regression.families.response import Groups, pearson_parts
 
 BINS = np.array(
     [0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 1.0]
@@ -25,12 +25,6 @@ BINS = np.array(
 SMALLEST_CELL = 3
 """A count below this, unless it is zero, could point to a person."""
 
-
-AT_REST = 1e-6
-"""A smaller share of its terms is left of a sum that would be zero without rounding."""
-
-CRUMB = 1e-3
-"""The terms of a sum are at least this share of the row's length times the direction's."""
 
 ROWS_AT_A_TIME = 4096
 """So many rows are worked on together where a second copy of all would take too much memory."""
@@ -137,30 +131,6 @@ class Calibration(NamedTuple):
     observed: Array
 
 
-def shares(A: Array, direction: Array, length: float | None = None) -> Array:
-    """A times a direction, (n,), as shares of the terms of the sums; 0 where that is rounding.
-
-    ``length`` is that of a longer direction that this one is a part of.
-    """
-    terms = A * direction
-    if length is None:
-        length = float(np.linalg.norm(direction))
-    # Entries of the direction that would be zero without rounding are no terms.
-    crumbs = CRUMB * length * np.linalg.norm(A, axis=1)
-    sizes = np.maximum(np.abs(terms).sum(axis=1), crumbs + np.finfo(np.float64).tiny)
-    found: Array = terms.sum(axis=1) / sizes
-    found[np.abs(found) <= AT_REST] = 0.0
-    return found
-
-
-def _first(moves: Iterable[Array]) -> Array:
-    """Of several moves of each row, (n,), the first that is not 0."""
-    first, *others = moves
-    for each in others:
-        first = np.where(first == 0, each, first)
-    return first
-
-
 @dataclass
 class Design:
     """The design of one client.
@@ -234,32 +204,11 @@ class Design:
     def margins(self, whiten: Array | None, directions: Array) -> tuple[Array, Array]:
         """How much directions of the rounds, (k, d), favour each row, (n,): least and most.
 
-        Of several classes, the row's own class is compared with every other one. The first
-        direction goes furthest: the others count where those before them leave a comparison as it
-        is.
+        The first direction goes furthest: the others count where those before them leave a row, or
+        a comparison of its class with another one, as it is.
         """
         A = self.A if whiten is None else self.A @ whiten
-        if self.family.has_margin:
-            moves = _first(shares(A, each) for each in directions)
-            margin = self.family.margin(self.b, moves)
-            return margin, margin
-        # by class, with the reference, whose predictor stays
-        each_class = [
-            np.vstack([np.zeros((1, A.shape[1])), each.reshape(-1, A.shape[1])])
-            for each in directions
-        ]
-        least, most = np.full(len(self.b), np.inf), np.full(len(self.b), -np.inf)
-        for own in range(self.classes):
-            mine = self.b == own
-            for other in range(self.classes):
-                if other != own:
-                    gain = _first(
-                        shares(A[mine], way[own] - way[other], float(np.linalg.norm(way)))
-                        for way in each_class
-                    )
-                    least[mine] = np.minimum(least[mine], gain)
-                    most[mine] = np.maximum(most[mine], gain)
-        return least, most
+        return self.family.margins(A, self.b, directions)
 
     def scale(self, scaling: Scaling) -> None:
         """Scale the columns in place."""

@@ -7,8 +7,7 @@ import pandas as pd
 
 from fedsplit.arrays import Array
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.families.grouped import Trials, of_counts, whole
-from fedsplit.regression.families.response import check_rows
+from fedsplit.regression.families.response import Trials, check_rows, of_counts, whole
 
 
 def trials(plan: Plan, frame: pd.DataFrame, where: str) -> Trials:

@@ -18,6 +18,7 @@ import pandas as pd
 
 from fedsplit import files
 from fedsplit.errors import InputError
+from fedsplit.regression.result.fitted import FittedModel
 from fedsplit.regression.result.model import Model
 from fedsplit.regression.result.noisy import NoisyModel
 
@@ -44,7 +45,7 @@ def check_folder(folder: Path) -> None:
             )
 
 
-def save(model: Model, folder: Path) -> None:
+def save(model: FittedModel, folder: Path) -> None:
     """Write ``model.json``: what ``to_dict`` says, all parts of the model, and a digest of both."""
     check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -155,14 +156,14 @@ def _digest(record: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
-def write_trace(model: Model, path: Path) -> None:
+def write_trace(model: FittedModel, path: Path) -> None:
     """Write all exchanges as CSV, with a column for the seconds of each client.
 
     A line has the number of the round, which is 0 before the first and the last one after it.
     """
     rows = pd.DataFrame(model.trace.rows).drop(columns="latency")
     numbers = np.arange(1, len(rows) + 1) - model.run.first_round
-    rows.index = pd.Index(np.clip(numbers, 0, model.rounds), name="round")
+    rows.index = pd.Index(np.clip(numbers, 0, model.run.rounds), name="round")
     for name, seconds in model.trace.latency.items():
         rows[f"seconds of {name}"] = seconds
     files.write(path, rows.to_csv())

@@ -30,11 +30,13 @@ from fedsplit.regression.client.questions.sum_question import SumAnswer, SumQues
 from fedsplit.regression.client.questions.survey import Survey
 from fedsplit.regression.client.statistics.functions import OfArgument, RowsInside
 from fedsplit.regression.client.survey import RowCounts, SurveyAnswer
+from fedsplit.regression.families import parameters_of
 from fedsplit.regression.options import Settings
-from fedsplit.regression.server.column_types import (
+from fedsplit.regression.server.columns import (
     check_declared,
     check_present,
     with_columns,
+    with_levels,
     with_types,
 )
 from fedsplit.regression.server.federation import (
@@ -43,7 +45,6 @@ from fedsplit.regression.server.federation import (
     SummedClients,
     code_rows,
 )
-from fedsplit.regression.server.levels import with_levels
 from fedsplit.statistic import Statistic
 
 USED = ""
@@ -224,10 +225,11 @@ def draft_of(
     """What a user has said of a model, before any client is asked."""
     if not settings.intercept:
         formula = formula.without_intercept()
+    family = settings.chosen_family
     plan = Plan(
         formula=formula.text,
-        family=settings.family,
-        parameters=settings.parameters,
+        family=family.name,
+        parameters=parameters_of(family),
         types=settings.declared,
         weights=settings.weights,
         offset=settings.offset,

@@ -21,8 +21,8 @@ from fedsplit.regression.client.privacy.sums import Noise
 from fedsplit.regression.client.questions.noisy import NoisedSum, NoisySums
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import draft_of, with_declarations
+from fedsplit.regression.server.columns import with_levels
 from fedsplit.regression.server.federation import CodedRows
-from fedsplit.regression.server.levels import with_levels
 from fedsplit.remote.members import Members
 
 LONGEST_STEP = 1.5

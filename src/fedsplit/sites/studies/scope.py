@@ -43,7 +43,7 @@ def check_coding(study: Study, coding: Coding) -> None:
     _same("formula", plan.formula in study.formulas)
     _same("family", plan.family == study.family)
     for name, value in plan.parameters.items():
-        _same(name, value == study.options[name])
+        _same(name, value == study.options.get(name))
     for use, column in study.extra.items():
         _same(use, getattr(plan, use) == column)
     _check_types(study, plan)
