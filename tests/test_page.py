@@ -16,6 +16,7 @@ import pytest
 from statsmodels.stats.proportion import proportion_confint
 
 import fedsplit as fs
+from fedsplit.data.types import Type
 from fedsplit.loop.trace import Trace
 from fedsplit.regression.client.design import Calibration
 from fedsplit.regression.families import FAMILIES
@@ -263,7 +264,7 @@ def test_the_page_says_which_sums_functions_and_delta_took() -> None:
 
 
 def test_a_page_without_intervals_speaks_of_none(tmp_path: Path) -> None:
-    columns = {"y": "number", "age": "number"}
+    columns: dict[str, Type] = {"y": "number", "age": "number"}
     texts = []
     for epsilon in (0.05, 1e4):
         noise = fs.Privacy(epsilon=epsilon, delta=1e-5, clip=100.0, rounds=2, seed=0, score=10.0)
