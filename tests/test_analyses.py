@@ -30,7 +30,7 @@ from fedsplit.errors import InputError
 from fedsplit.regression.analysis import analyse, analyse_over
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
-from fedsplit.regression.client.questions import FIT_QUESTIONS
+from fedsplit.regression.client.survey import FIT_QUESTIONS
 from fedsplit.regression.options import Settings
 from fedsplit.remote.channel import Reply, Request
 from fedsplit.remote.messages import read_reply, read_request, write_reply, write_request

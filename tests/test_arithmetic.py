@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import fedsplit as fs
 from fedsplit.arrays import Array
 from fedsplit.commands.app import app
-from fedsplit.regression.client.precise import combine
+from fedsplit.regression.client.design import combine
 
 
 def solved(M: list[list[Fraction]]) -> list[Fraction]:

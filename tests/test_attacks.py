@@ -38,9 +38,9 @@ from fedsplit.data.pooled.column_statistics import Histogram
 from fedsplit.losses.costs import parabola
 from fedsplit.regression.client import dataset_cohort
 from fedsplit.regression.client.design import Scaling
+from fedsplit.regression.client.fitted import LogLikelihood
 from fedsplit.regression.client.guards.rules import WARN, Rules
-from fedsplit.regression.client.questions.sum_question import SumQuestion
-from fedsplit.regression.client.statistics.fit import LogLikelihood
+from fedsplit.regression.client.questions import SumQuestion
 from fedsplit.sites.events import Event
 from fedsplit.sites.options import SiteOptions
 from fedsplit.sites.service import Site

@@ -25,7 +25,7 @@ from fedsplit.local.newton import ExactProx
 from fedsplit.local.solver import ProxSolver
 from fedsplit.methods.admm import ADMMState
 from fedsplit.regression.client.design import Calibration, Moments, Scaling
-from fedsplit.regression.client.findings import Finding
+from fedsplit.regression.client.guards.thresholds import Finding
 from fedsplit.regression.client.plan import BasicPlan, Plan
 from fedsplit.regression.client.survey import RowCounts
 from fedsplit.remote.codec import LARGEST_HEADER, decode, encode

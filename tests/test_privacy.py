@@ -21,12 +21,17 @@ from fedsplit.arrays import Array
 from fedsplit.commands.app import run
 from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import InputError, ShortClip
-from fedsplit.regression.client.privacy.accounting import SLACK, noise_multiplier
-from fedsplit.regression.client.privacy.bounded_rows import BoundedRows, shortened
-from fedsplit.regression.client.privacy.columns import DeclaredColumns
-from fedsplit.regression.client.privacy.discrete_gaussian import discrete_gaussian
-from fedsplit.regression.client.privacy.scores import bounds_of
-from fedsplit.regression.client.privacy.sums import MARGIN, Noise, RowVectors, source_of, split
+from fedsplit.regression.client.noise import (
+    MARGIN,
+    BoundedRows,
+    Noise,
+    RowVectors,
+    discrete_gaussian,
+    shortened,
+    source_of,
+    split,
+)
+from fedsplit.regression.client.privacy import SLACK, DeclaredColumns, bounds_of, noise_multiplier
 from fedsplit.regression.families import FAMILIES
 
 pytest.importorskip("dp_accounting", reason="the extra dp is not installed")

@@ -25,7 +25,7 @@ from fedsplit.commands.app import app
 from fedsplit.data.sources.sources import sources
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
-from fedsplit.regression.client.statistics.separation import RowsAlong
+from fedsplit.regression.client.fitted import RowsAlong
 from fedsplit.regression.server import minimise
 from fedsplit.remote.channel import LocalChannel
 

@@ -70,7 +70,7 @@ from fedsplit.penalties.penalty import Penalty as Penalty
 from fedsplit.penalties.sets import L2Ball as L2Ball
 from fedsplit.penalties.sets import Simplex as Simplex
 from fedsplit.problem import Problem as Problem
-from fedsplit.regression.client.privacy.privacy import Privacy as Privacy
+from fedsplit.regression.client.privacy import Privacy as Privacy
 from fedsplit.regression.fit import fit as fit
 from fedsplit.regression.path import RegularisationPath as RegularisationPath
 from fedsplit.regression.path import path as path

@@ -21,8 +21,7 @@ from fedsplit.data.reading import DECIMAL_MARKS, Reading, read_codes
 from fedsplit.data.types import Type
 from fedsplit.errors import InputError, listed
 from fedsplit.methods import METHODS, parse
-from fedsplit.regression.client.privacy.privacy import Privacy, privacy_of
-from fedsplit.regression.client.privacy.scores import bounds_of
+from fedsplit.regression.client.privacy import Privacy, bounds_of, privacy_of
 from fedsplit.regression.engines import ENGINES
 from fedsplit.regression.families import FAMILIES, family_of, parameters_of, text_of
 from fedsplit.regression.families.family import Family

@@ -18,7 +18,7 @@ from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
-from fedsplit.regression.client.findings import Finding, in_lines
+from fedsplit.regression.client.guards.thresholds import Finding, in_lines
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.cross_validation import Fold, cross_validation, make_folds
 from fedsplit.regression.fields import with_options

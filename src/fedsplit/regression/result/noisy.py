@@ -11,8 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from fedsplit.loop.trace import Trace
-from fedsplit.regression.client.privacy.accounting import noise_multiplier
-from fedsplit.regression.client.privacy.privacy import Privacy
+from fedsplit.regression.client.privacy import Privacy, noise_multiplier
 from fedsplit.regression.options import Settings
 from fedsplit.regression.result import table
 from fedsplit.regression.result.fitted import FittedModel

@@ -24,12 +24,11 @@ from fedsplit.errors import InputError, listed
 from fedsplit.loop.trace import Row
 from fedsplit.regression.client.coding import Coding
 from fedsplit.regression.client.design import Moments
-from fedsplit.regression.client.findings import Finding, in_lines
+from fedsplit.regression.client.guards.thresholds import Finding, in_lines
+from fedsplit.regression.client.moments import OfArgument, RowsInside
 from fedsplit.regression.client.plan import DerivedColumn, Plan, columns_of
-from fedsplit.regression.client.questions.sum_question import SumAnswer, SumQuestion
-from fedsplit.regression.client.questions.survey import Survey
-from fedsplit.regression.client.statistics.functions import OfArgument, RowsInside
-from fedsplit.regression.client.survey import RowCounts, SurveyAnswer
+from fedsplit.regression.client.questions import SumAnswer, SumQuestion
+from fedsplit.regression.client.survey import RowCounts, Survey, SurveyAnswer
 from fedsplit.regression.families import parameters_of
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.columns import (

@@ -21,9 +21,8 @@ from scipy.special import logsumexp
 from fedsplit.arrays import Array, Mask
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError, listed
-from fedsplit.regression.client.design import Moments, Scaling
-from fedsplit.regression.client.precise import combine
-from fedsplit.regression.client.statistics.moments import CombinedProducts
+from fedsplit.regression.client.design import Moments, Scaling, combine
+from fedsplit.regression.client.moments import CombinedProducts
 from fedsplit.regression.families.family import Block
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.federation import CodedRows, sums_of

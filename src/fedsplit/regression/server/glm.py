@@ -18,10 +18,9 @@ from fedsplit.methods import parse
 from fedsplit.methods.method import Method
 from fedsplit.penalties.penalty import FitPenalty
 from fedsplit.regression.client.design import Recession
-from fedsplit.regression.client.findings import in_lines
-from fedsplit.regression.client.questions.sum_question import SumAnswer, SumQuestion
-from fedsplit.regression.client.statistics.costs import CostAlong, with_ridge
-from fedsplit.regression.client.statistics.residuals import ResidualSizes
+from fedsplit.regression.client.fitted import CostAlong, ResidualSizes, with_ridge
+from fedsplit.regression.client.guards.thresholds import in_lines
+from fedsplit.regression.client.questions import SumAnswer, SumQuestion
 from fedsplit.regression.server.agreement import Agreement
 from fedsplit.regression.server.federation import AboutCosts, InTrace, about
 from fedsplit.regression.server.firth import FirthMinimum, firth

@@ -24,16 +24,17 @@ from fedsplit.clients.stacked import QUIET
 from fedsplit.data.pooled.function import State
 from fedsplit.dialogue import Dialogue
 from fedsplit.loop.certificate import ScaledHessian, near
-from fedsplit.regression.client.design import Calibration
-from fedsplit.regression.client.precise import products_among
-from fedsplit.regression.client.questions.sum_question import SumAnswer, SumQuestion
-from fedsplit.regression.client.statistics.costs import LEAST_CLUSTERS, CostAlong, ScoreProducts
-from fedsplit.regression.client.statistics.fit import (
+from fedsplit.regression.client.design import Calibration, products_among
+from fedsplit.regression.client.fitted import (
+    LEAST_CLUSTERS,
     CalibrationCounts,
+    CostAlong,
     ExpectedInformation,
     LogLikelihood,
     PearsonSquares,
+    ScoreProducts,
 )
+from fedsplit.regression.client.questions import SumAnswer, SumQuestion
 from fedsplit.regression.server.agreement import Agreement
 from fedsplit.regression.server.clustered import (
     ClusteredCovariance,

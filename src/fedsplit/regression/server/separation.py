@@ -21,9 +21,9 @@ from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError, listed
 from fedsplit.methods.information import Newton
 from fedsplit.methods.server_step import Expansions, server_step
-from fedsplit.regression.client.findings import Finding
-from fedsplit.regression.client.questions.sum_question import SumAnswer, SumQuestion
-from fedsplit.regression.client.statistics.separation import RowsAlong
+from fedsplit.regression.client.fitted import RowsAlong
+from fedsplit.regression.client.guards.thresholds import Finding
+from fedsplit.regression.client.questions import SumAnswer, SumQuestion
 from fedsplit.regression.server.federation import Everyone
 from fedsplit.regression.server.problem import FitProblem
 
