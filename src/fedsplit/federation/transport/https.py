@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Self, TypeAlias
 from urllib.parse import urlsplit
 from urllib.request import getproxies_environment, proxy_bypass
+from weakref import WeakSet
 
 import aiohttp
 from aiohttp import WSMsgType, web
@@ -123,7 +124,8 @@ class Arrival:
         size = int.from_bytes(length, "little")
         if ticket != self.ticket:  # what has come of an earlier message is of no use any more
             self.ticket, self.data = ticket, bytearray()
-        if size > largest or len(piece) != min(PIECE, size - len(self.data)):
+        whole = len(frame) >= 2 * TICKET and len(piece) == min(PIECE, size - len(self.data))
+        if size > largest or not whole:
             raise Unexpected(f"{size} bytes where at most {largest} are expected")
         self.data += piece
         if len(self.data) < size:
@@ -227,6 +229,7 @@ class HttpsTransport:
         self._current = _Exchange()
         self._pending: dict[asyncio.Task[None], tuple[str, float]] = {}  # by age
         self._opened: defaultdict[object, asyncio.Event] = defaultdict(asyncio.Event)
+        self._transports: WeakSet[asyncio.Transport] = WeakSet()
         self._closing: set[asyncio.Task[None]] = set()
         self._warned: date | None = None
 
@@ -294,6 +297,9 @@ class HttpsTransport:
             self._part(peer, ENDED, why)
         await asyncio.gather(*ending, *self._closing, return_exceptions=True)
         await self._server.shutdown(0.1)
+        await asyncio.sleep(0.05)  # for the last words to leave
+        for transport in list(self._transports):
+            transport.abort()
         await asyncio.sleep(0.05)  # for connections to be closed
 
     async def _accept(self, opened: socket.socket) -> None:
@@ -339,8 +345,9 @@ class HttpsTransport:
                     connection,
                     ssl=self._renewed(),
                     ssl_handshake_timeout=seconds,
-                    ssl_shutdown_timeout=seconds,
+                    ssl_shutdown_timeout=None if self._tls is None else 2.0,
                 )
+                self._transports.add(transport)
                 heard = self._opened[transport]
                 await heard.wait()
         except (OSError, ValueError) as error:  # errors of TLS and of time are of these types
@@ -425,6 +432,7 @@ class HttpsTransport:
     async def _serve(self, peer: _Peer) -> None:
         self._peers[peer.name] = peer
         self._status(f"{peer.name} is connected")
+        why: tuple[int, str] | None = None
         try:
             await peer.connection.send_str("welcome")
             self._ask(peer)  # who connects late is asked what the others were asked
@@ -433,18 +441,20 @@ class HttpsTransport:
                     raise Unexpected
                 if (found := peer.read(frame.data)) is None:
                     continue
-                if objection := self._objection(peer):
-                    self._part(peer, *objection)
-                elif found[0] == self._current.ticket:
+                if why := self._objection(peer):
+                    break
+                if found[0] == self._current.ticket:
                     # The name is the connection's, whatever the reply says.
                     self._current.settle(peer.name, found[1])
         except Unexpected:
-            self._current.settle(peer.name, None)  # it would send the same again
-            self._part(peer, UNEXPECTED, "a message that nobody asked for, or that is too large")
+            why = UNEXPECTED, "a message that nobody asked for, or that is too large"
         except OSError as error:
             log.debug("the connection of %s has failed: %s", peer.name, error)
         finally:
             self._forget(peer)
+        if why is not None:
+            self._current.settle(peer.name, None)  # it would send the same again
+            await self._close(peer, *why)
 
     def _ask(self, peer: _Peer) -> None:
         current = self._current
@@ -822,16 +832,19 @@ def _is_loopback(host: str) -> bool:
 
 def _address(url: str, plain: bool) -> tuple[str, str]:
     """Return HOST:PORT of a coordinator, and its URL."""
-    with suppress(ValueError):  # a port that is not a number
+    wrong = f"{url!r}: give https://HOST:PORT, such as https://fit.example.org:8000"
+    try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
-        if host and port and parts.path in ("", "/") and "@" not in url:
-            if plain != (parts.scheme == "http") or parts.scheme not in ("http", "https"):
-                raise InputError(f"{url}: use https:// with a folder of keys, http:// without one")
-            if plain and not _is_loopback(host):
-                raise InputError(f"{url}: without TLS, only this machine can be used: 127.0.0.1")
-            return parts.netloc, f"{parts.scheme}://{parts.netloc}/"
-    raise InputError(f"{url!r}: give https://HOST:PORT, such as https://fit.example.org:8000")
+    except ValueError:
+        raise InputError(wrong) from None
+    if not host or not port or parts.path not in ("", "/") or "@" in parts.netloc:
+        raise InputError(wrong)
+    if parts.scheme != ("http" if plain else "https"):
+        raise InputError(f"{url}: use https:// with a folder of keys, and http:// without one")
+    if plain and not _is_loopback(host):
+        raise InputError(f"{url}: without keys, only this machine can be reached: 127.0.0.1")
+    return parts.netloc, f"{parts.scheme}://{parts.netloc}/"
 
 
 def _proxy_of(server: str, given: str | None) -> str | None:
