@@ -7,12 +7,16 @@ import os
 import shutil
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
+from http.client import HTTPSConnection
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +25,7 @@ import pytest
 pytest.importorskip("aiohttp")
 
 import aiohttp
+import aiohttp.web
 
 from fedsplit.errors import InputError
 from fedsplit.federation import authority
@@ -333,7 +338,7 @@ def test_a_message_is_received_in_order_and_whole_or_not_at_all() -> None:
 def test_a_message_that_is_not_read_yet_does_not_mix_with_the_next_one(
     transport: HttpsTransport, made: Path
 ) -> None:
-    long, go = os.urandom(2**25), threading.Event()
+    long, go = os.urandom(2**23), threading.Event()
 
     def reply(message: bytes) -> bytes:
         go.wait(60)
@@ -851,3 +856,483 @@ def test_a_site_without_keys_does_not_reach_a_coordinator_with_them(
     with running(transport, None, name="ada") as said:
         until(lambda: "does it use TLS?" in "".join(said))
     assert transport.connected == []
+
+
+# ---------------------------------------------------------------------- floods
+
+
+def stranger() -> ssl.SSLContext:
+    """TLS without a certificate, by somebody who does not care whose coordinator it is."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def hello() -> bytes:
+    """The first message of a TLS handshake."""
+    outgoing = ssl.MemoryBIO()
+    end = stranger().wrap_bio(ssl.MemoryBIO(), outgoing)
+    with pytest.raises(ssl.SSLWantReadError):
+        end.do_handshake()
+    return outgoing.read()
+
+
+def closed(connection: socket.socket) -> bool:
+    """Whether the other end has closed a connection; what it has sent is dropped."""
+    connection.settimeout(0.01)
+    try:
+        while connection.recv(2**16):
+            pass
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+@pytest.mark.parametrize("kind", ["nothing", "half a handshake", "a byte", "no TLS"])
+def test_connections_without_a_certificate_keep_nobody_out(made: Path, kind: str) -> None:
+    limits = replace(PROMPT, opening=1000.0, prompt=0.0, pending=8)
+    first = {"nothing": b"", "half a handshake": hello(), "a byte": hello()[:1]}
+    content = first.get(kind, b"GET / HTTP/1.1\r\nHost: x\r\n")
+    with HttpsTransport(made / "home", HOST, 0, limits=limits) as transport, ExitStack() as stack:
+        attack = []
+        for _ in range(5 * limits.pending):
+            connection = socket.create_connection((HOST, transport.port), timeout=30)
+            attack.append(stack.enter_context(connection))
+            with suppress(OSError):  # it is closed already
+                connection.sendall(content)
+        with joined(transport, made / "ada"):  # from the same address
+            assert ask(transport, ada=b"one") == {"ada": b"eno"}
+            until(lambda: sum(not closed(each) for each in attack) <= limits.pending)
+        stack.close()
+        until(lambda: not transport._pending)
+
+
+def test_many_prompt_connections_of_one_address_are_all_served(made: Path) -> None:
+    limits = replace(PROMPT, prompt=1000.0, pending=2)
+    with HttpsTransport(made / "home", HOST, 0, limits=limits) as transport, ExitStack() as stack:
+        silent = [
+            stack.enter_context(socket.create_connection((HOST, transport.port))) for _ in range(10)
+        ]
+        for name in ("ada", "bob"):
+            stack.enter_context(joined(transport, made / name))
+        assert not any(map(closed, silent))
+        assert len(ask(transport, ada=b"one", bob=b"two")) == 2
+
+
+def test_so_many_connections_that_all_places_are_taken_keep_nobody_out(made: Path) -> None:
+    limits = replace(PROMPT, opening=1000.0, prompt=1000.0, all_pending=10)
+    with HttpsTransport(made / "home", HOST, 0, limits=limits) as transport, ExitStack() as stack:
+        for _ in range(40):
+            stack.enter_context(socket.create_connection((HOST, transport.port)))
+        with joined(transport, made / "ada"):
+            until(lambda: len(transport._pending) <= 10)
+            assert ask(transport, ada=b"one") == {"ada": b"eno"}
+
+
+@pytest.mark.parametrize("kind", ["a handshake", "a request", "headers", "a long line"])
+def test_a_handshake_and_a_request_have_a_time_and_a_size(made: Path, kind: str) -> None:
+    limits = replace(PROMPT, opening=0.5)
+    contents = {"headers": b"GET / HTTP/1.1\r\nA: ", "a long line": b"GET /" + b"x" * 10**6}
+    with HttpsTransport(made / "home", HOST, 0, limits=limits) as transport, ExitStack() as stack:
+        plain = stack.enter_context(socket.create_connection((HOST, transport.port)))
+        if kind == "a handshake":
+            plain.sendall(hello()[:100])
+            until(lambda: closed(plain))
+        else:
+            context = authority.tls_context(made / "ada", "site")
+            secret = stack.enter_context(context.wrap_socket(plain, server_hostname=HOST))
+            with suppress(OSError):
+                secret.sendall(contents.get(kind, b""))
+            until(lambda: closed(secret))
+        assert transport.connected == []
+        until(lambda: not transport._pending)
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "OPTIONS"])
+def test_nothing_but_the_websocket_is_served(
+    transport: HttpsTransport, made: Path, method: str
+) -> None:
+    context = authority.tls_context(made / "ada", "site")
+    upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+    key = {"Sec-WebSocket-Key": "A" * 22 + "=="}
+    own = {https.INSTANCE: "1", "Sec-WebSocket-Protocol": https.PROTOCOL}
+    for headers in ({}, own, upgrade | own, upgrade | key, upgrade | key | {https.INSTANCE: "1"}):
+        connection = HTTPSConnection(HOST, transport.port, context=context, timeout=30)
+        connection.request(method, "/", headers=headers)
+        answer = connection.getresponse()
+        assert answer.status == 404
+        assert answer.getheader("Connection") == "close"
+        connection.close()
+    assert transport.connected == []
+
+
+@pytest.mark.parametrize("kind", ["a large frame", "fragments", "a compressed frame", "garbage"])
+def test_a_frame_that_is_too_large_or_wrong_ends_one_connection(
+    transport: HttpsTransport, made: Path, kind: str
+) -> None:
+    header = b"\x82\xff" + (2**40).to_bytes(8, "big") + bytes(4)  # masked, of a terabyte
+    contents = {
+        "a large frame": [header],
+        "fragments": [b"\x02\xfe\xff\xff" + bytes(4 + 65535)] * 40,
+        "a compressed frame": [b"\xc2\x80" + bytes(4)],
+        "garbage": [os.urandom(1000)],
+    }[kind]
+
+    async def write(hand: Hand) -> None:
+        raw = hand.socket.get_extra_info("ssl_object")
+        assert raw is not None
+        assert hand.socket._response.connection is not None
+        assert hand.socket._response.connection.transport is not None
+        for content in contents:
+            hand.socket._response.connection.transport.write(content)
+            await asyncio.sleep(0)
+
+    with joined(transport, made / "bob"), Hand(transport, made / "ada") as hand:
+        until(lambda: transport.connected == ["ada", "bob"])
+        with asking(transport, ada=b"one", bob=b"two") as found:
+            hand.question()
+            hand._runner.run(write(hand))
+            until(lambda: transport.connected == ["bob"])
+        assert found == {"bob": b"owt"}
+
+
+def test_a_slow_site_holds_no_more_than_was_asked_for_and_nobody_up(
+    transport: HttpsTransport, made: Path
+) -> None:
+    with Hand(transport, made / "ada") as slow, joined(transport, made / "bob"):
+        until(lambda: transport.connected == ["ada", "bob"])
+        with asking(transport, seconds=1.0, ada=b"one", bob=b"two") as found:
+            ticket, _ = slow.question()
+            slow.frame(ticket + (2**20).to_bytes(TICKET, "little") + bytes(PIECE))
+        assert found == {"bob": b"owt"}
+        assert len(transport._peers["ada"].arrival.data) == PIECE
+        with asking(transport, ada=b"three") as found:
+            again, _ = slow.question()
+            slow.send(again, b"good")
+        assert found == {"ada": b"good"}
+
+
+def test_a_site_that_does_not_read_holds_nobody_up(transport: HttpsTransport, made: Path) -> None:
+    with Hand(transport, made / "ada"), joined(transport, made / "bob"):
+        until(lambda: transport.connected == ["ada", "bob"])
+        large = bytes(2**24)
+        for _ in range(5):
+            assert ask(transport, seconds=0.5, ada=large, bob=b"two") == {"bob": b"owt"}
+
+
+# ---------------------------------------------------------------------- the end, and coming back
+
+
+def test_a_normal_end_does_not_look_like_a_fault(made: Path) -> None:
+    with HttpsTransport(made / "home", HOST, 0, limits=PROMPT) as transport:
+        port = transport.port
+        stack = joined(transport, made / "ada")
+        said = stack.__enter__()
+    until(lambda: len(said) == 2)
+    with HttpsTransport(made / "home", HOST, port, limits=PROMPT) as transport:
+        until(lambda: transport.connected == ["ada"])
+        assert ask(transport, ada=b"one") == {"ada": b"eno"}
+        stack.__exit__(None, None, None)
+    assert said == [
+        f"connected to {HOST}:{port}",
+        f"{HOST}:{port}: the run has ended; waiting for the next one",
+        f"connected to {HOST}:{port}",
+    ]
+
+
+def test_sites_hear_that_a_run_was_stopped(made: Path) -> None:
+    with ExitStack() as stack:
+
+        def interrupted() -> None:
+            with HttpsTransport(made / "home", HOST, 0, limits=PROMPT) as transport:
+                heard.append(stack.enter_context(joined(transport, made / "ada")))
+                raise KeyboardInterrupt
+
+        heard: list[list[str]] = []
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        until(lambda: "the run was stopped; waiting for the next one" in heard[0][-1])
+
+
+def test_an_exchange_ends_with_its_transport(made: Path) -> None:
+    with HttpsTransport(made / "home", HOST, 0) as transport:
+        thread = threading.Thread(target=ask, args=(transport,), kwargs={"ada": b"one"})
+        thread.start()
+        until(lambda: transport._current.messages)
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_a_coordinator_that_breaks_off_is_reported_once_and_found_again(made: Path) -> None:
+    transport = HttpsTransport(made / "home", HOST, 0, limits=PROMPT)
+    transport.__enter__()
+    with joined(transport, made / "ada") as said:
+        port = transport.port
+        transport._part = lambda *_: None  # type: ignore[method-assign]  # nobody is told
+        transport.__exit__(None, None, None)
+        until(lambda: "Connection refused" in said[-1])
+        with HttpsTransport(made / "home", HOST, port, limits=PROMPT) as again:
+            until(lambda: again.connected == ["ada"])
+            until(lambda: said[-1].startswith("connected"))
+            assert ask(again, ada=b"one") == {"ada": b"eno"}
+    assert len(said) == len(set(said)) + 1  # it connected twice
+
+
+def test_a_site_that_was_stopped_is_not_waited_for(patient: HttpsTransport, made: Path) -> None:
+    with joined(patient, made / "ada"):
+        pass
+    until(lambda: patient.connected == [])
+    began = time.monotonic()
+    assert ask(patient, seconds=600, ada=b"one") == {}
+    assert time.monotonic() - began < ConnectionLimits().lost / 2
+
+
+# ---------------------------------------------------------------------- proxies and other servers
+
+
+class Proxy:
+    """An HTTP proxy that knows CONNECT, and what it was asked for."""
+
+    def __init__(self, refuses: bool = False) -> None:
+        self._refuses = refuses
+        self._socket = socket.create_server((HOST, 0))
+        self.port = self._socket.getsockname()[1]
+        self.asked: list[str] = []
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._socket.accept()
+                threading.Thread(target=self._handle, args=(connection,), daemon=True).start()
+
+    def _handle(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            head = b""
+            while b"\r\n\r\n" not in head:
+                head += connection.recv(2**12)
+            self.asked.append(head.decode().splitlines()[0])
+            if self._refuses:
+                connection.sendall(b"HTTP/1.1 407 Who \x1bare you\r\nContent-Length: 0\r\n\r\n")
+                return
+            host, _, port = head.split()[1].decode().rpartition(":")
+            with socket.create_connection((host, int(port))) as other:
+                connection.sendall(b"HTTP/1.1 200 Connected\r\n\r\n")
+                back = threading.Thread(target=self._pass, args=(other, connection))
+                back.start()
+                self._pass(connection, other)
+                back.join()
+
+    @staticmethod
+    def _pass(one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):
+            while content := one.recv(2**16):
+                other.sendall(content)
+        with suppress(OSError):
+            other.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_site_connects_through_a_proxy_end_to_end(
+    transport: HttpsTransport, made: Path, given: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = Proxy()
+    url = f"http://{HOST}:{proxy.port}"
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    if not given:
+        monkeypatch.setenv("HTTPS_PROXY", url)
+    with joined(transport, made / "ada", proxy=url if given else None):
+        assert ask(transport, ada=b"one") == {"ada": b"eno"}
+    assert proxy.asked[0].startswith(f"CONNECT {HOST}:{transport.port} ")
+    proxy.close()
+
+
+def test_a_proxy_that_refuses_or_is_away_is_named(transport: HttpsTransport, made: Path) -> None:
+    proxy = Proxy(refuses=True)
+    address = f"{HOST}:{proxy.port}"  # http:// is understood
+    with running(transport, made / "ada", proxy=address) as said:
+        until(lambda: "the proxy answers 407 Who " in "".join(said))
+        proxy.close()
+        until(lambda: "the proxy cannot be reached: Connection refused" in said[-1])
+    assert all(each.isprintable() for each in said)
+    for wrong in ("https://proxy:1", "socks5://proxy:1", "http://", "http://proxy:x"):
+        with pytest.raises(InputError, match="proxy: give its address as http://HOST:PORT"):
+            serve(backwards, made / "ada", "https://host:1", proxy=wrong)
+
+
+def test_a_proxy_is_not_used_for_hosts_that_are_excepted(
+    transport: HttpsTransport, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://192.0.2.1:9")
+    monkeypatch.setenv("NO_PROXY", HOST)
+    with joined(transport, made / "ada"):
+        assert ask(transport, ada=b"one") == {"ada": b"eno"}
+
+
+def test_a_name_that_nobody_knows_is_said_to_be_one(made: Path) -> None:
+    said: list[str] = []
+    stop = threading.Event()
+
+    def status(text: str) -> None:
+        said.append(text)
+        stop.set()
+
+    serve(backwards, made / "ada", "https://nosuch.invalid:8000", status=status, stop=stop)
+    assert said[0].startswith("no connection to nosuch.invalid:8000 (")
+    assert "Unknown error" not in said[0]
+
+
+@pytest.mark.parametrize("status", [200, 204, 404, 307, 503])
+def test_another_web_server_is_not_taken_for_a_coordinator(status: int) -> None:
+    asked: list[str] = []
+
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:  # as the base class names it
+            asked.append(self.path)
+            self.send_response(status, "\x1b[31m")
+            if status == 307:
+                self.send_header("Location", f"http://{self.headers['Host']}/in")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer((HOST, 0), Other) as other:
+        threading.Thread(target=other.serve_forever, args=(0.01,), daemon=True).start()
+        with running(other.server_port, None, name="ada") as said:
+            until(lambda: said)
+        other.shutdown()
+    assert set(asked) == {"/"}
+    assert ("HTTP status 503" if status == 503 else "is not a coordinator of fedsplit") in said[0]
+    assert said[0].startswith("refused") == (status not in (307, 503))
+
+
+class Crooked:
+    """A coordinator that sends what it likes, to sites without keys."""
+
+    def __init__(self, frames: list[bytes | str], protocol: str = https.PROTOCOL) -> None:
+        self._frames = frames
+        self._protocol = protocol
+
+    def __enter__(self) -> int:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        return asyncio.run_coroutine_threadsafe(self._start(), self._loop).result()
+
+    def __exit__(self, *error: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _start(self) -> int:
+        self._runner = aiohttp.web.ServerRunner(
+            aiohttp.web.Server(self._handle, handler_cancellation=True), shutdown_timeout=0.1
+        )
+        await self._runner.setup()
+        site = aiohttp.web.TCPSite(self._runner, HOST, 0)
+        await site.start()
+        return int(self._runner.addresses[0][1])
+
+    async def _handle(self, request: aiohttp.web.BaseRequest) -> aiohttp.web.StreamResponse:
+        connection = aiohttp.web.WebSocketResponse(protocols=(self._protocol,), timeout=0.1)
+        await connection.prepare(request)
+        for frame in self._frames:
+            if isinstance(frame, str):
+                await connection.send_str(frame)
+            else:
+                await connection.send_bytes(frame)
+        async for _ in connection:
+            pass
+        return connection
+
+
+@pytest.mark.parametrize(
+    ("frames", "why"),
+    [
+        (["welcome", bytes(TICKET) + (2**21).to_bytes(8, "little") + bytes(PIECE)], "at most"),
+        (["welcome", bytes(2 * PIECE)], "the connection broke"),
+        (["welcome", b"short"], "it sends"),
+        (["welcome", "welcome"], "the connection broke"),
+        ([bytes(2 * TICKET)], "the connection broke"),
+    ],
+)
+def test_a_site_is_not_led_astray_by_its_coordinator(frames: list[bytes | str], why: str) -> None:
+    asked: list[bytes] = []
+
+    def reply(message: bytes) -> bytes:
+        asked.append(message)
+        return message
+
+    with (
+        Crooked(frames) as port,
+        running(port, None, reply, name="ada", largest=2**20) as said,
+    ):
+        until(lambda: any(why in each and "trying again" in each for each in said))
+    assert asked == []
+
+
+def test_a_websocket_of_something_else_is_not_a_coordinator() -> None:
+    with Crooked([], "chat") as port:
+        assert "is not a coordinator of fedsplit" in refusal(port, None, name="ada")
+
+
+CALLS = """
+import sys, threading
+outside = []
+
+def hook(event, arguments):
+    if event in ("socket.connect", "socket.sendto", "socket.getaddrinfo", "socket.gethostbyname"):
+        address = arguments[1] if event in ("socket.connect", "socket.sendto") else arguments[0]
+        host = address[0] if isinstance(address, tuple) else address
+        if host not in ("127.0.0.1", None):
+            outside.append((event, str(host)))
+
+sys.addaudithook(hook)
+from pathlib import Path
+from fedsplit.federation import authority
+from fedsplit.federation.transport.https import HttpsTransport, serve
+
+home, ada = Path(sys.argv[1]) / "home", Path(sys.argv[1]) / "ada"
+authority.create(home, ["127.0.0.1"])
+authority.accept(ada, authority.sign(home, "ada", authority.request(ada, "ada")))
+stop = threading.Event()
+with HttpsTransport(home, "127.0.0.1", 0) as transport:
+    url = f"https://127.0.0.1:{transport.port}"
+    options = dict(status=print, stop=stop)
+    thread = threading.Thread(target=serve, args=(bytes.upper, ada, url), kwargs=options)
+    thread.start()
+    print(list(transport.exchange({"ada": b"one"}, 60, 100)))
+    stop.set()
+    thread.join()
+print(outside)
+"""
+
+
+def test_nothing_is_called_but_the_coordinator_and_nothing_left_behind(tmp_path: Path) -> None:
+    home = tmp_path / "user"
+    home.mkdir()
+    proxies = {"HTTPS_PROXY": "http://192.0.2.1:9", "NO_PROXY": HOST}
+    done = subprocess.run(
+        [sys.executable, "-c", CALLS, str(tmp_path / "keys")],
+        env={**os.environ, **proxies, "HOME": str(home)},
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    connected, reply, outside = done.stdout.splitlines()
+    assert connected.startswith("connected")
+    assert (reply, outside, done.stderr) == ("[('ada', b'ONE')]", "[]", "")
+    assert list(home.iterdir()) == []

@@ -78,18 +78,17 @@ def shift(days: float, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_signature_is_of_one_key_one_purpose_and_one_body() -> None:
     key, other = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
     public = keys.public_bytes(key)
-    signed = keys.sign(key, "reply", b"body")
-    assert keys.verify(public, "reply", signed) == b"body"
+    signed = keys.sign(key, "response", b"body")
+    assert keys.verify(public, "response", signed) == b"body"
     value = decode(keys.SignedStatement, signed).signature
     for public_key, purpose, data in (
-        (keys.public_bytes(other), "reply", signed),
-        (public, "request", signed),
-        (public, "study", signed),
-        (public, "reply", encode(keys.SignedStatement(b"bodY", value))),
-        (public, "reply", encode(keys.SignedStatement(b"body", b""))),
-        (public[:31], "reply", signed),
+        (keys.public_bytes(other), "response", signed),
+        (public, "message", signed),
+        (public, "response", encode(keys.SignedStatement(b"bodY", value))),
+        (public, "response", encode(keys.SignedStatement(b"body", b""))),
+        (public[:31], "response", signed),
         # A purpose and a body that are the same bytes one after the other.
-        (public, "request", keys.sign(key, "reply", b"requestbody")),
+        (public, "message", keys.sign(key, "response", b"messagebody")),
     ):
         with pytest.raises(keys.NotAuthentic, match=f"this {purpose} is not signed by"):
             keys.verify(public_key, purpose, data)  # type: ignore[arg-type]
@@ -98,17 +97,17 @@ def test_a_signature_is_of_one_key_one_purpose_and_one_body() -> None:
 @pytest.mark.parametrize("at", range(0, 90, 3))
 def test_no_byte_of_a_signed_statement_can_be_changed(at: int) -> None:
     key = Ed25519PrivateKey.generate()
-    signed = bytearray(keys.sign(key, "reply", b"body"))
+    signed = bytearray(keys.sign(key, "response", b"body"))
     signed[at % len(signed)] ^= 1
     with pytest.raises((keys.NotAuthentic, Unreadable)):
-        keys.verify(keys.public_bytes(key), "reply", bytes(signed))
+        keys.verify(keys.public_bytes(key), "response", bytes(signed))
 
 
 def test_any_bytes_are_no_signed_statement() -> None:
     public = keys.public_bytes(Ed25519PrivateKey.generate())
     for data in (b"", b"\x00" * 100, msgspec.msgpack.encode({"body": b"x"})):
         with pytest.raises(Unreadable):
-            keys.verify(public, "reply", data)
+            keys.verify(public, "response", data)
 
 
 def test_two_keys_agree_on_a_secret_that_a_third_has_not() -> None:
@@ -132,7 +131,8 @@ def test_a_stream_is_derived_as_documented() -> None:
     expected = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(100))
     assert keys.stream(b"secret", b"about", 100) == expected
     assert len({keys.stream(s, a, 32) for s in (b"s", b"t") for a in (b"a", b"b")}) == 4
-    assert keys.stream(b"secret", b"about", 10) == expected[:10]
+    read = keys.reader(b"secret", b"about")
+    assert read(10) + read(60) + read(30) == expected
 
 
 def test_a_fingerprint_is_that_of_openssl(home: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -15,14 +16,14 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fedsplit.errors import InputError
-from fedsplit.federation.encoding import decode, digest, encode
+from fedsplit.federation import encoding
 
-Purpose: TypeAlias = Literal["request", "reply", "study"]
+Purpose: TypeAlias = Literal["message", "response"]
 SigningKey: TypeAlias = Ed25519PrivateKey
 
 
 class NotAuthentic(InputError):
-    """A statement or a key that is not that of the expected party."""
+    """A message whose signature is not that of the expected key."""
 
 
 class SignedStatement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,6 +38,49 @@ def public_bytes(key: Ed25519PrivateKey | X25519PrivateKey) -> bytes:
     return key.public_key().public_bytes_raw()
 
 
+def sign(key: SigningKey, purpose: Purpose, body: bytes) -> bytes:
+    """Return the encoding of a ``SignedStatement``.
+
+    The purpose is signed too: a signature on a reply can never pass for one on a study.
+    """
+    # A digest of both with their lengths: no purpose and body can be read as another pair.
+    signature = key.sign(encoding.digest(purpose.encode(), body))
+    return encoding.encode(SignedStatement(body, signature))
+
+
+def verify(public: bytes, purpose: Purpose, data: bytes) -> bytes:
+    """Return the body of an encoded ``SignedStatement``, or raise ``NotAuthentic``."""
+    signed = encoding.decode(SignedStatement, data)
+    try:
+        key = Ed25519PublicKey.from_public_bytes(public)
+        key.verify(signed.signature, encoding.digest(purpose.encode(), signed.body))
+    except (InvalidSignature, ValueError):
+        raise NotAuthentic(f"this {purpose} is not signed by the expected key") from None
+    return signed.body
+
+
+def agree(own: bytes, partner: bytes) -> bytes:
+    """Return the secret that only the holders of two X25519 keys can compute."""
+    try:
+        private = X25519PrivateKey.from_private_bytes(own)
+        return private.exchange(X25519PublicKey.from_public_bytes(partner))
+    except ValueError:  # a point of small order: everybody would know the secret
+        raise NotAuthentic("the key of a partner cannot be used") from None
+
+
+def reader(secret: bytes, about: bytes) -> Callable[[int], bytes]:
+    """Return what gives pseudorandom bytes; every secret and every ``about`` give others."""
+    key = HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=about).derive(secret)
+    # No derived key is used twice, so that the nonce, which holds the block counter, can be zero.
+    encryptor = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
+    return lambda size: encryptor.update(bytes(size))
+
+
+def stream(secret: bytes, about: bytes, size: int) -> bytes:
+    """Return ``size`` pseudorandom bytes."""
+    return reader(secret, about)(size)
+
+
 def fingerprint(public: bytes) -> str:
     """Return the SHA-256 of an Ed25519 public key in hexadecimal digits, to compare by telephone.
 
@@ -46,65 +90,3 @@ def fingerprint(public: bytes) -> str:
     key = Ed25519PublicKey.from_public_bytes(public)
     der = key.public_bytes(forms.Encoding.DER, forms.PublicFormat.SubjectPublicKeyInfo)
     return hashlib.sha256(der).hexdigest()
-
-
-def sign(key: SigningKey, purpose: Purpose, body: bytes) -> bytes:
-    """Return the encoding of a ``SignedStatement``.
-
-    The purpose is signed too: a signature on a reply can never pass for one on a study.
-    """
-    # A digest of both with their lengths: no purpose and body can be read as another pair.
-    signature = key.sign(digest(purpose.encode(), body))
-    return encode(SignedStatement(body, signature))
-
-
-def verify(public: bytes, purpose: Purpose, data: bytes) -> bytes:
-    """Return the body of an encoded ``SignedStatement``.
-
-    Parameters
-    ----------
-    public : bytes
-        The key that must have signed it.
-    purpose : str
-        What it must have been signed as.
-    data : bytes
-        From any source.
-
-    Raises
-    ------
-    Unreadable
-        If it is not a signed statement.
-    NotAuthentic
-        If the key has not signed this body for this purpose.
-    """
-    signed = decode(SignedStatement, data)
-    try:
-        key = Ed25519PublicKey.from_public_bytes(public)
-        key.verify(signed.signature, digest(purpose.encode(), signed.body))
-    except (InvalidSignature, ValueError):
-        raise NotAuthentic(f"this {purpose} is not signed by the expected key") from None
-    return signed.body
-
-
-def agree(own: bytes, partner: bytes) -> bytes:
-    """Return the secret that only the holders of two X25519 keys can compute.
-
-    Parameters
-    ----------
-    own : bytes
-        The private key, 32 bytes.
-    partner : bytes
-        The other public key, from any source.
-    """
-    private = X25519PrivateKey.from_private_bytes(own)
-    try:
-        return private.exchange(X25519PublicKey.from_public_bytes(partner))
-    except ValueError:  # a point of small order: everybody would know the secret
-        raise NotAuthentic("the key of a partner cannot be used") from None
-
-
-def stream(secret: bytes, about: bytes, size: int) -> bytes:
-    """Return ``size`` pseudorandom bytes; every secret and every ``about`` give others."""
-    key = HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=about).derive(secret)
-    # No derived key is used twice, so that the nonce, which holds the block counter, can be zero.
-    return Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(size))

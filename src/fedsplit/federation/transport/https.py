@@ -41,7 +41,7 @@ from cryptography import x509
 from fedsplit.errors import InputError, NotAuthorised
 from fedsplit.federation import authority
 from fedsplit.federation.keys import fingerprint
-from fedsplit.federation.transport import Replies
+from fedsplit.federation.transport import Arrivals
 
 TICKET = 8
 """Bytes of the number of a request, and of the length of a message."""
@@ -166,6 +166,8 @@ class _Peer:
     asked : dict of bytes to int
         Requests on this connection without a reply, with the most bytes of one: nothing else is
         read from it.
+    left : bool
+        Whether it was stopped, and has said so.
     """
 
     name: str
@@ -177,6 +179,7 @@ class _Peer:
     asked: dict[bytes, int] = field(default_factory=dict)
     arrival: Arrival = field(default_factory=Arrival)
     sending: asyncio.Future[None] | None = None
+    left: bool = False
 
     def read(self, frame: bytes) -> tuple[bytes, bytes | None] | None:
         """Read a frame, and return the request and the reply if this was its last one."""
@@ -207,6 +210,8 @@ class HttpsTransport:
         transport's thread.
     limits : ConnectionLimits, optional
     """
+
+    waits = True
 
     def __init__(
         self,
@@ -257,7 +262,7 @@ class HttpsTransport:
         """The names of the sites that are connected."""
         return sorted(self._peers)
 
-    def exchange(self, messages: Mapping[str, bytes], seconds: float, largest: int) -> Replies:
+    def exchange(self, messages: Mapping[str, bytes], seconds: float, largest: int) -> Arrivals:
         current = _Exchange(secrets.token_bytes(TICKET), largest, dict(messages))
         missing, ends = set(messages), time.monotonic() + seconds
         self._loop.call_soon_threadsafe(self._begin, current)
@@ -436,9 +441,7 @@ class HttpsTransport:
         try:
             await peer.connection.send_str("welcome")
             self._ask(peer)  # who connects late is asked what the others were asked
-            async for frame in peer.connection:
-                if frame.type is not WSMsgType.BINARY:
-                    raise Unexpected
+            while (frame := await peer.connection.receive()).type is WSMsgType.BINARY:
                 if (found := peer.read(frame.data)) is None:
                     continue
                 if why := self._objection(peer):
@@ -446,6 +449,9 @@ class HttpsTransport:
                 if found[0] == self._current.ticket:
                     # The name is the connection's, whatever the reply says.
                     self._current.settle(peer.name, found[1])
+            if frame.type is WSMsgType.TEXT:
+                raise Unexpected
+            peer.left = frame.type is WSMsgType.CLOSE and frame.data == ENDED
         except Unexpected:
             why = UNEXPECTED, "a message that nobody asked for, or that is too large"
         except OSError as error:
@@ -478,8 +484,7 @@ class HttpsTransport:
         if self._peers.get(peer.name) is peer:
             del self._peers[peer.name]
             # One that was stopped, and said so, is not waited for.
-            left = peer.connection.close_code == ENDED
-            self._seen[peer.name] = -self._limits.lost if left else time.monotonic()
+            self._seen[peer.name] = -self._limits.lost if peer.left else time.monotonic()
             self._status(f"{peer.name} is disconnected")
 
     def _part(self, peer: _Peer, code: int, why: str) -> None:
@@ -787,7 +792,7 @@ class _SiteEnd:
 
 
 async def _refuse_redirection(*_: object) -> None:
-    raise aiohttp.ClientConnectionError(NOT_OURS)
+    raise _Lost(NOT_OURS)
 
 
 def _causes(error: BaseException | None) -> list[BaseException]:
