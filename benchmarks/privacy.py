@@ -18,7 +18,7 @@ from scipy.special import expit
 
 import fedsplit as fs
 from fedsplit.arrays import Array
-from fedsplit.regression.client.privacy.accounting import noise_multiplier
+from fedsplit.regression.client.privacy import noise_multiplier
 
 TRUTH = np.array([-0.4, 0.8, 0.5, -0.3])
 FORMULA = "y ~ x + z + old"

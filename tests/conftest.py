@@ -1,3 +1,4 @@
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,14 @@ if TYPE_CHECKING:
 
 settings.register_profile("fedsplit", deadline=None, max_examples=25, derandomize=True)
 settings.load_profile("fedsplit")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def powered() -> Iterator[None]:
+    """No test loses power: what is written need not reach the disk."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)  # which takes a file's descriptor as well
+        yield
 
 
 @pytest.fixture

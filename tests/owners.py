@@ -11,7 +11,7 @@ from pathlib import Path
 from fedsplit.clients.question import Question
 from fedsplit.regression.client.coding import Coding
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.questions.survey import Survey
+from fedsplit.regression.client.survey import Survey
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.regression.result.model import Model

@@ -10,8 +10,8 @@ from scipy.special import log_ndtr, ndtr, ndtri
 
 from fedsplit.arrays import Array
 from fedsplit.losses.linear import LinearLoss
-from fedsplit.regression.families.binary import BinaryFamily
-from fedsplit.regression.families.link import Link
+from fedsplit.regression.families.classes import BinaryFamily
+from fedsplit.regression.families.family import Link
 
 
 def density(eta: Array) -> Array:

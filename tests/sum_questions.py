@@ -9,18 +9,19 @@ from fedsplit.arrays import Array
 from fedsplit.data.pooled.column_statistics import ColumnStatistic
 from fedsplit.regression.client.coding import Coding
 from fedsplit.regression.client.design import Calibration, Moments, Scaling
-from fedsplit.regression.client.questions.sum_question import SumAnswer, SumQuestion
-from fedsplit.regression.client.statistics.fit import (
+from fedsplit.regression.client.fitted import (
     CalibrationCounts,
     LogLikelihood,
     PearsonSquares,
 )
-from fedsplit.regression.client.statistics.functions import OfArgument, RowsInside
-from fedsplit.regression.client.statistics.moments import (
+from fedsplit.regression.client.moments import (
     CombinedProducts,
     DesignMoments,
+    OfArgument,
+    RowsInside,
     moments_of,
 )
+from fedsplit.regression.client.questions import SumAnswer, SumQuestion
 
 
 def ask_moments(coding: Coding) -> SumQuestion:

@@ -18,7 +18,7 @@ from scipy.special import expit
 
 import analyses
 from analyses import ANALYSES
-from analyses.cox import cox
+from analyses.cox import cox, printed
 from analyses.describe import describe, suppressed
 from analyses.negative_binomial import negative_binomial
 from analyses.robust import robust
@@ -30,7 +30,7 @@ from fedsplit.errors import InputError
 from fedsplit.regression.analysis import analyse, analyse_over
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
-from fedsplit.regression.client.questions import FIT_QUESTIONS
+from fedsplit.regression.client.survey import FIT_QUESTIONS
 from fedsplit.regression.options import Settings
 from fedsplit.remote.channel import Reply, Request
 from fedsplit.remote.messages import read_reply, read_request, write_reply, write_request
@@ -149,6 +149,7 @@ def test_under_strict_rules_an_analysis_is_answered_if_it_is_of_sums(name: str) 
             analyse(toy.analysis, trials(), strict=True)
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("ray")
 def test_every_analysis_on_ray_is_that_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     from fedsplit.remote.ray.cluster import connect
@@ -309,7 +310,9 @@ def test_hazard_ratios_are_those_of_the_pooled_rows_with_a_baseline_for_every_si
     expected = _stratified(["a", "t"])
     ours = analyse(cox("Surv(time, died) ~ a + t"), trials())
     assert list(ours.index) == ["a", "t"]  # the constant cancels
-    assert_close(ours, np.column_stack([expected.params, expected.bse]), rtol=1e-6)
+    assert_close(ours[["coef", "se"]], np.column_stack([expected.params, expected.bse]), rtol=1e-6)
+    np.testing.assert_allclose(ours["hazard ratio"], np.exp(expected.params), rtol=1e-6)
+    np.testing.assert_allclose(ours[["lower", "upper"]], np.exp(expected.conf_int()), rtol=1e-6)
     assert ours.attrs["events"] == pooled().died.sum()
     open_ = analyse(cox("Surv(time, died) ~ a + t"), trials(), secure=True)
     assert open_.attrs == ours.attrs
@@ -328,6 +331,30 @@ def test_a_covariate_of_sites_is_not_identified_by_baselines_of_sites() -> None:
     assert analyse(cox("Surv(time, died) ~ a + c"), frames).attrs["aliased"] == ["c"]
     with pytest.raises(InputError, match="altitude is the same in all rows of a client"):
         analyse(cox("Surv(time, died) ~ a + altitude"), trials(), aliased="refuse")
+
+
+def test_a_group_without_events_has_a_monotone_likelihood_and_no_hazard_ratio() -> None:
+    spared = {
+        name: frame.assign(g=((frame.died == 0) & (frame.index % 3 == 0)).astype(float))
+        for name, frame in trials().items()
+    }
+    # far out the rows of the group are no longer at risk
+    without = {name: frame[frame.g == 0] for name, frame in spared.items()}
+    expected = analyse(cox("Surv(time, died) ~ a + t"), without)
+    for way in ({}, {"secure": True}):
+        options: dict[str, Any] = way
+        ours = analyse(cox("Surv(time, died) ~ a + g + t"), spared, **options)
+        assert ours.attrs["not_estimable"] == {"g": "-inf"}
+        assert ours.loc["g"].isna().all()
+        np.testing.assert_allclose(ours.loc[["a", "t"]], expected, rtol=1e-6)
+    text = printed(ours)
+    assert text.startswith("1,100 rows, 746 events\n")
+    assert text.endswith("not estimable: g (-inf)")
+    # nor is there one if nothing else is in the model, or every event is of who is first
+    assert analyse(cox("Surv(time, died) ~ g"), spared).attrs["not_estimable"] == {"g": "-inf"}
+    first = {name: frame.assign(early=-frame.time) for name, frame in spared.items()}
+    ours = analyse(cox("Surv(time, died) ~ early + a"), first)
+    assert ours.attrs["not_estimable"] == {"early": "+inf"}
 
 
 def test_categories_beside_baselines_have_a_reference_level() -> None:

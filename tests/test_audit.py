@@ -16,8 +16,8 @@ import pytest
 from attacks.server import Server
 from fedsplit.clients.question import Answer
 from fedsplit.commands.app import run
+from fedsplit.regression.client import fitted as statistics
 from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.regression.client.statistics import fit
 from fedsplit.remote.channel import Reply
 from fedsplit.remote.history import History
 from fedsplit.remote.messages import read_reply, write_reply
@@ -228,7 +228,7 @@ def test_answers_under_rules_are_computed_again_from_the_snapshot_that_gave_them
 def test_what_was_withheld_after_other_rules_is_no_fault_of_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(fit, "MOST_CALIBRATIONS", 1)
+    monkeypatch.setattr(statistics, "MOST_CALIBRATIONS", 1)
     server = Server(tmp_path, Rules.strict(), 1)
     told = []
     for slope in (0.01, 0.02):

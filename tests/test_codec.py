@@ -3,7 +3,7 @@
 import struct
 import tracemalloc
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass
 from datetime import date
 from typing import Any, Literal, Optional, get_args
 
@@ -25,7 +25,7 @@ from fedsplit.local.newton import ExactProx
 from fedsplit.local.solver import ProxSolver
 from fedsplit.methods.admm import ADMMState
 from fedsplit.regression.client.design import Calibration, Moments, Scaling
-from fedsplit.regression.client.findings import Finding
+from fedsplit.regression.client.guards.thresholds import Finding
 from fedsplit.regression.client.plan import BasicPlan, Plan
 from fedsplit.regression.client.survey import RowCounts
 from fedsplit.remote.codec import LARGEST_HEADER, decode, encode
@@ -527,6 +527,17 @@ def test_fields_with_a_default_may_be_missing() -> None:
     assert decode(BasicPlan, written(given)) == BasicPlan("y ~ x", "logistic", {})
     assert decode(Solver, written(record("GradientProx"))) == GradientProx()
     assert decode(Made, written(record("Made", given=1))) == Made(1)
+
+
+@pytest.mark.parametrize("required", [13, 14, 15, 40])
+def test_a_default_may_be_missing_among_many_fields(required: int) -> None:
+    names = [f"f{i}" for i in range(required)]
+    kind = make_dataclass("Wide", [*((name, int) for name in names), ("last", int, 3)])
+    given = record("Wide", **{name: i for i, name in enumerate(names)})
+    assert decode(kind, written(given)) == kind(*range(required))
+    swapped = dict(reversed(given.items()))
+    with pytest.raises(InputError, match="message: expected each key once, in order"):
+        decode(kind, written(swapped))
 
 
 def test_a_longer_message_than_the_reader_takes_is_refused() -> None:

@@ -445,7 +445,7 @@ def test_frames_bring_names_and_any_labels_name_clients() -> None:
         ),
         (
             lambda X, y, g: fs.FedLinearRegression(tol=0).fit(X, y, groups=g),
-            "tol must be a finite number above 0",
+            "tol must be between 0 and 1",
         ),
         (
             lambda X, y, g: fs.FedElasticNet(l1_ratio=1.1).fit(X, y, groups=g),

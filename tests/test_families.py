@@ -9,12 +9,15 @@ import pytest
 import statsmodels.api as sm
 
 import fedsplit as fs
-from fedsplit.arrays import Array
+from fedsplit.arrays import EPS, Array
 from fedsplit.clients.questions import Information
 from fedsplit.losses.linear import LinearLoss
 from fedsplit.losses.multinomial import Multinomial
+from fedsplit.regression.client.design import Moments
 from fedsplit.regression.families import FAMILIES
-from fedsplit.regression.families.family import Family
+from fedsplit.regression.families.family import Family, shares
+from fedsplit.regression.families.response import of_counts, pearson_parts
+from fedsplit.regression.server.coordinates import Pool
 from probit import PROBIT
 from statsmodels_family import aic, is_glm, log_likelihood, statsmodels_family
 
@@ -179,3 +182,84 @@ def test_a_delta_far_below_the_residuals_is_named_where_a_run_does_not_converge(
     model = fs.fit(frame, "y ~ x", family="huber", group="site", rounds=20, delta=1e-6)
     assert not model.converged
     assert any("choose a larger delta" in each for each in model.warnings)
+
+
+@pytest.mark.parametrize(
+    ("name", "A", "b", "direction", "least", "most"),
+    [
+        # a count of zero is favoured by a falling mean, and a larger one by none
+        ("poisson", [[1.0], [1.0], [-1.0]], [0.0, 2.0, 0.0], [-1.0], [1, -1, -1], [1, -1, -1]),
+        # class 1 by a growing predictor
+        ("logistic", [[1.0], [1.0], [0.0]], [1.0, 0.0, 1.0], [1.0], [1, -1, 0], [1, -1, 0]),
+        # classes 0 and 2 against class 1, whose predictor falls
+        ("multinomial", [[1.0]] * 3, [0.0, 1.0, 2.0], [-1.0, 0.0], [0, -1, 0], [1, -1, 1]),
+    ],
+)
+def test_margins_say_whom_a_direction_favours(
+    name: str,
+    A: list[list[float]],
+    b: list[float],
+    direction: list[float],
+    least: list[int],
+    most: list[int],
+) -> None:
+    family, rows, targets = FAMILIES[name], np.array(A), np.array(b)
+    found = family.margins(rows, targets, np.array([direction]))
+    np.testing.assert_array_equal(np.sign(found), [least, most])
+    # where an earlier direction moves a row, a later one does not matter
+    both = family.margins(rows, targets, np.array([direction, [-each for each in direction]]))
+    np.testing.assert_array_equal(np.sign(both), [least, most])
+
+
+def test_the_share_of_a_sum_that_is_rounding_alone_is_zero() -> None:
+    A = np.array([[1.0, 1.0], [1.0, 0.5], [1e8, 1e8 + 1.0], [1e-5, 1.0]])
+    np.testing.assert_allclose(shares(A, np.array([1.0, -1.0])), [0, 1 / 3, 0, -1], atol=1e-4)
+    # a part of a longer direction, beside which it is rounding
+    np.testing.assert_array_equal(shares(A[:2], np.array([1e-12, 0.0]), 1.0), [0.0, 0.0])
+
+
+def test_groups_of_trials_have_the_floor_and_the_choices_of_their_shares() -> None:
+    s, f, v = np.array([2.0, 0.0, 3.0]), np.array([1.0, 0.0, 0.0]), np.array([2.0, 1.0, 0.0])
+    trials = of_counts(s, f, v)
+    np.testing.assert_array_equal(trials.b, [1, 0])
+    np.testing.assert_array_equal(trials.w, [4, 2])
+    np.testing.assert_array_equal(trials.rows, [0, 0])
+    assert trials.groups is not None
+    assert trials.groups.rows == 1
+    assert trials.groups.floor == pytest.approx(-2 * (2 * np.log(2 / 3) + np.log(1 / 3)))
+    assert trials.groups.log_choices == pytest.approx(2 * np.log(3))
+    # Pearson's X² of 2 of 3 trials, twice, at a probability of one half
+    parts = pearson_parts(np.array([0, 0]), trials.b, trials.w, np.array([0.5, 0.5]))
+    np.testing.assert_allclose(parts, [(4 - 3) ** 2 / (6 * 0.25), 0.0])
+
+
+def test_a_gamma_likelihood_of_a_perfect_fit_is_finite_and_counts_have_remarks() -> None:
+    assert FAMILIES["gamma"].likelihood_dispersion(0.0, 10, 10.0) == EPS
+    assert FAMILIES["gamma"].likelihood_dispersion(3.0, 10, 6.0) == 0.5
+    assert FAMILIES["gaussian"].likelihood_dispersion(3.0, 10, 6.0) == pytest.approx(0.3)
+    poisson = FAMILIES["poisson"]
+    assert poisson.remark(np.array([0.0, 3.0]), "visits") == ""
+    assert "values of visits that are not whole" in poisson.remark(np.array([0.5]), "visits")
+    # the exact fit of a separated count, at its limit
+    np.testing.assert_array_equal(poisson.pearson(np.zeros(1), np.zeros(1)), [0.0])
+
+
+def test_a_null_model_is_that_of_the_mean_per_exposure() -> None:
+    # 30 events in 120 units of exposure of 100 rows
+    eta = FAMILIES["poisson"].null_predictor(0.3, np.zeros(0), np.log(1.2))
+    np.testing.assert_allclose(np.exp(eta), [30 / 120])
+    np.testing.assert_array_equal(FAMILIES["gaussian"].null_predictor(0.3, np.zeros(0), 1.0), 0.3)
+
+
+@pytest.mark.parametrize(
+    ("family", "classes", "message"),
+    [
+        ("logistic", (30, 0), "every row of every client is of the same class: there is nothing"),
+        ("multinomial", (30, 0, 5), "no client has a row of class 2 of 3: there is nothing to fit"),
+    ],
+)
+def test_a_class_without_rows_is_named(family: str, classes: tuple[int, ...], message: str) -> None:
+    one = np.zeros(1), np.ones((1, 1))
+    moments = Moments(["x"], sum(classes), 35.0, *one, 0.5, 1.0, 0.0, classes)
+    with pytest.raises(fs.InputError, match=message):
+        FAMILIES[family].check_pool(Pool([moments], None))

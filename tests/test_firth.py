@@ -22,9 +22,9 @@ from fedsplit.clients.local_models import ModifiedScore
 from fedsplit.clients.questions import Information
 from fedsplit.data.sources.sources import sources
 from fedsplit.losses.jeffreys import jeffreys
+from fedsplit.regression.client.coding import check_question
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
-from fedsplit.regression.client.validation import check_question
 from fedsplit.regression.server.firth import FirthSearch
 from fedsplit.remote.channel import LocalChannel
 from fedsplit.remote.messages import MessageChannel

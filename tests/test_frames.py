@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 import fedsplit as fs
-from fedsplit.data.frames import as_pandas, in_pandas
+from fedsplit.data.frames import SeriesColumn, as_pandas, in_pandas
+from fedsplit.data.reading import PLAIN
 from fedsplit.data.sources.sources import sources
 
 
@@ -43,6 +44,26 @@ def of_duckdb(frame: pd.DataFrame) -> Any:
     connection = duckdb.connect()
     connection.register("frame", frame)
     return connection.sql("from frame")
+
+
+@pytest.mark.parametrize(
+    ("values", "whole"),
+    [
+        ([1.0, 2.0, np.nan], "all"),
+        ([1.0, 2.5, 3.5, np.inf], "some"),
+        ([1.5, -np.inf, 0.1], "none"),
+    ],
+)
+def test_a_column_of_floats_says_how_many_are_whole(values: list[float], whole: str) -> None:
+    profile = SeriesColumn(pd.Series(values)).profile(PLAIN)
+    assert profile is not None
+    assert (profile.integer, profile.decimal) == (whole, "all")
+
+
+def test_shares_in_a_frame_are_no_classes() -> None:
+    frame = pandas_frame().assign(share=lambda each: (each.y > 0) * 0.5)
+    with pytest.raises(fs.InputError, match="column share holds numbers that are not whole"):
+        fs.fit(frame, "share ~ x", family="logistic", group="site")
 
 
 OTHERS: dict[str, Callable[[pd.DataFrame], Any]] = {

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,12 @@ from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import ROWS_AT_A_TIME, SMALLEST_CELL
 from fedsplit.regression.client.guards import thresholds
+from fedsplit.regression.client.moments import DesignMoments
+from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.rows import FitRows
-from fedsplit.regression.client.statistics.moments import DesignMoments
 from fedsplit.regression.fit import prepare
 from fedsplit.regression.options import FitOptions
-from fedsplit.regression.server.pool import Pool
+from fedsplit.regression.server.coordinates import Pool
 from fedsplit.remote.channel import LocalChannel
 from fedsplit.remote.members import Members
 from fedsplit.statistic import Part
@@ -374,6 +376,30 @@ def test_separable_classes_of_a_multinomial_are_refused() -> None:
     frame["k"] = np.where(frame.x > 0, "a", np.where(frame.x > -1, "b", "c"))
     with pytest.raises(fs.InputError, match="separable"):
         fs.fit(frame, "k ~ x + z", family="multinomial", group="c")
+
+
+def test_rows_are_read_again_for_a_plan_that_reads_them_otherwise() -> None:
+    [source] = sources({"a": people()["hospital0"]})
+    dataset = Dataset(source)
+    plan = Plan("score ~ age", "gaussian", types={"score": "number", "age": "number"})
+    first = dataset.complete(plan)
+    assert dataset.complete(replace(plan, formula="score ~ age + I(age)")) is first
+    for other in (
+        replace(plan, types={**plan.types, "age": "text"}, categories=("age",)),
+        replace(plan, types={**plan.types, "visits": "number"}, others=("visits",)),
+        replace(plan, categories=("age",)),
+    ):
+        assert dataset.complete(plan) is not dataset.complete(other)
+
+
+@pytest.mark.parametrize("n", [1, 2, 9, 10])
+def test_rows_are_compared_with_the_median_of_their_column(n: int) -> None:
+    rng = np.random.default_rng(n)
+    A = np.column_stack([rng.standard_normal((n, 2)), np.arange(n) < n // 2, np.ones(n)])
+    np.testing.assert_array_equal(thresholds._median(A), np.median(A, axis=0))
+    unlike = np.count_nonzero(np.median(A, axis=0) != A, axis=0)
+    one = thresholds._counted_unlike(A) == 1  # a single row may dominate a column
+    np.testing.assert_array_equal(thresholds._counted_unlike(A)[~one], unlike[~one])
 
 
 def test_the_moments_of_a_gaussian_determine_its_fit() -> None:

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from fedsplit.arrays import Array
 from fedsplit.regression.client.guards import ledger as module
-from fedsplit.regression.client.guards.ledger import Disclosed, DisclosureLedger, by_blocks
-from fedsplit.regression.client.guards.leverage import Span
+from fedsplit.regression.client.guards.ledger import Disclosed, DisclosureLedger, Span, by_blocks
 from fedsplit.statistic import RowSum
 
 

@@ -15,11 +15,9 @@ from fedsplit.errors import InputError
 from fedsplit.regression.client.coding import key_of
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
+from fedsplit.regression.client.fitted import CostAlong, ExpectedInformation
 from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.regression.client.questions.settle import Settle
-from fedsplit.regression.client.questions.sum_question import SumQuestion
-from fedsplit.regression.client.statistics.costs import CostAlong
-from fedsplit.regression.client.statistics.fit import ExpectedInformation
+from fedsplit.regression.client.questions import Settle, SumQuestion
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.remote.channel import LocalChannel, Request

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import pickle
+import re
 import tracemalloc
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -62,8 +63,27 @@ def test_a_damaged_model_is_refused_in_one_line(
     damage(tmp_path / "model.json")
     with pytest.raises(fs.InputError) as caught:
         fs.load(tmp_path)
+    assert re.fullmatch(
+        r"\S+model.json: is no saved model, or was damaged: fit the model again"
+        r"|\S+model.json: was damaged, or changed after it was saved: fit the model again"
+        r"|\S+: there is no model.json: is it a saved model\?",
+        str(caught.value),
+    )
     assert str(tmp_path) in str(caught.value)
-    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("path", [3, None, b"fit", people()])
+def test_a_saved_model_is_named_by_its_folder(path: Any) -> None:
+    with pytest.raises(
+        fs.InputError, match=r"named by its folder, not by (int|NoneType|bytes|dict)"
+    ):
+        fs.load(path)
+
+
+@pytest.mark.parametrize("alpha", [0, 1, -0.1, 1.5, float("nan"), "0.05", None, True])
+def test_a_level_of_no_interval_is_refused_in_the_same_words(alpha: Any) -> None:
+    with pytest.raises(fs.InputError, match=f"alpha must be between 0 and 1, not {alpha!r}"):
+        fs.fit(people(), "score ~ age").conf_int(alpha=alpha)
 
 
 @pytest.mark.parametrize("found", [1, 2, 99])

@@ -19,13 +19,13 @@ import fedsplit as fs
 from fedsplit.loop.trace import Trace
 from fedsplit.regression.client.design import Calibration
 from fedsplit.regression.families import FAMILIES
-from fedsplit.regression.result import figures
-from fedsplit.regression.result.certificate import FitCertificate
-from fedsplit.regression.result.facts import number
+from fedsplit.regression.result import page as figures
 from fedsplit.regression.result.io import load
 from fedsplit.regression.result.model import Model
 from fedsplit.regression.result.page import pooled_html as html_of
+from fedsplit.regression.result.table import number
 from fedsplit.regression.server.clustered import ClusteredCovariance
+from fedsplit.regression.server.report import FitCertificate
 
 NASTY = "<script>alert(1)</script>"
 LONG = "w" * 300

@@ -296,7 +296,7 @@ def test_what_is_not_proved_within_the_rounds_is_said() -> None:
     ("options", "line"),
     [
         ({"l1_ratio": 1.1}, "l1_ratio must be between 0"),
-        ({"l1_ratio": -0.1}, "l1_ratio must be a finite number of at least 0"),
+        ({"l1_ratio": -0.1}, "l1_ratio must be between 0 and 1"),
         ({"lambdas": []}, "lambdas must be one or more finite numbers above 0"),
         ({"lambdas": [1.0, 0.0]}, "lambdas must be"),
         ({"lambdas": [1.0, np.nan]}, "lambdas must be"),

@@ -16,15 +16,13 @@ from fedsplit.data.formula.formula import Formula
 from fedsplit.data.sources.sources import sources
 from fedsplit.dialogue import Several, converse
 from fedsplit.errors import RequestError
-from fedsplit.regression.client.coding import Coding, Frame
+from fedsplit.regression.client.coding import Coding, Frame, check_coding
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.guards.rules import WARN
 from fedsplit.regression.client.plan import BasicPlan, DerivedColumn, Plan, columns_of
-from fedsplit.regression.client.questions.settle import Settle
-from fedsplit.regression.client.questions.survey import Joint, Survey, joined
-from fedsplit.regression.client.survey import SurveyAnswer
-from fedsplit.regression.client.validation import check_coding
+from fedsplit.regression.client.questions import Settle
+from fedsplit.regression.client.survey import Joint, Survey, SurveyAnswer, joined
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import agree_on_plan, draft_of
 from fedsplit.regression.server.federation import FitDriver

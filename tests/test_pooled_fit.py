@@ -21,7 +21,7 @@ from fedsplit.data.pooled.column_statistics import (
 from fedsplit.errors import InputError
 from fedsplit.regression.client.coding import Coding
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.questions.sum_question import SumAnswer
+from fedsplit.regression.client.questions import SumAnswer
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.remote.channel import Reply, Request

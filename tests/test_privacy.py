@@ -21,12 +21,17 @@ from fedsplit.arrays import Array
 from fedsplit.commands.app import run
 from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import InputError, ShortClip
-from fedsplit.regression.client.privacy.accounting import SLACK, noise_multiplier
-from fedsplit.regression.client.privacy.bounded_rows import BoundedRows, shortened
-from fedsplit.regression.client.privacy.columns import DeclaredColumns
-from fedsplit.regression.client.privacy.discrete_gaussian import discrete_gaussian
-from fedsplit.regression.client.privacy.scores import bounds_of
-from fedsplit.regression.client.privacy.sums import MARGIN, Noise, RowVectors, source_of, split
+from fedsplit.regression.client.noise import (
+    MARGIN,
+    BoundedRows,
+    Noise,
+    RowVectors,
+    discrete_gaussian,
+    shortened,
+    source_of,
+    split,
+)
+from fedsplit.regression.client.privacy import SLACK, DeclaredColumns, bounds_of, noise_multiplier
 from fedsplit.regression.families import FAMILIES
 
 pytest.importorskip("dp_accounting", reason="the extra dp is not installed")
@@ -283,6 +288,11 @@ def test_with_a_large_epsilon_the_fit_is_the_pooled_one(family: str, secure: boo
     if pooled.bse is not None:
         assert np.allclose(np.sqrt(np.diag(noisy.cov_params())), pooled.bse, rtol=0.02)
     assert not noisy.warnings
+    assert fs.Model not in type(noisy).mro()
+    assert not hasattr(noisy, "deviance")
+    assert noisy.to_dict().keys() == pooled.to_dict().keys()
+    assert noisy.to_dict()["dispersion"] == pytest.approx(noisy.dispersion)
+    assert noisy.to_dict()["clients"] is None
 
 
 def test_the_table_says_that_it_is_noisy_and_never_that_it_is_the_pooled_fit(

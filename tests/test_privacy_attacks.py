@@ -17,10 +17,16 @@ import fedsplit as fs
 from fedsplit.data.sources.sources import sources
 from fedsplit.errors import InputError
 from fedsplit.regression.client.guards.rules import Rules
+from fedsplit.regression.client.noise import (
+    MARGIN,
+    BoundedRows,
+    Noise,
+    RowVectors,
+    bounded_rows,
+    shortened,
+)
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.privacy.bounded_rows import BoundedRows, bounded_rows, shortened
-from fedsplit.regression.client.privacy.scores import bounds_of
-from fedsplit.regression.client.privacy.sums import MARGIN, Noise, RowVectors
+from fedsplit.regression.client.privacy import bounds_of
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import FitOptions
 from fedsplit.remote.channel import Reply, Request

@@ -15,7 +15,7 @@ from fedsplit.commands.app import run
 from fedsplit.regression.client.coding import Coding
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.questions.noisy import NoisedSum, NoisySums
+from fedsplit.regression.client.questions import NoisedSum, NoisySums
 from fedsplit.remote.channel import Reply
 from fedsplit.sites.studies.study import Study
 from owners import Federation, with_tables

@@ -9,6 +9,7 @@ import pytest
 import statsmodels.api as sm
 
 import fedsplit as fs
+from fedsplit.data.pooled.column_statistics import Histogram, Withheld
 
 FORMULA = "y ~ x + z"
 
@@ -80,6 +81,38 @@ def test_secure_sums_and_refusals_agree_on_the_same_deviation() -> None:
         model = fitted(frame, **{mode: True})
         assert model.fit.spread == pytest.approx(open_.fit.spread, rel=0.03)
         np.testing.assert_allclose(model.params, open_.params, rtol=1e-3)
+
+
+def in_cells_of_one_row() -> pd.DataFrame:
+    """120 rows at each of 6 clients: residuals near 0 fall into cells of one row or none."""
+    rng = np.random.default_rng(4)
+    frame = pd.DataFrame({"x": rng.standard_normal(720), "z": rng.standard_normal(720)})
+    frame["y"] = np.sin(frame.x) + 0.3 * frame.z + rng.standard_normal(720)
+    return frame.assign(site=np.arange(720) % 6)
+
+
+@pytest.mark.parametrize("formula", [FORMULA, "y ~ bs(x, df=4) + z"])
+def test_rows_in_small_counts_do_not_change_the_deviation(formula: str) -> None:
+    frame = in_cells_of_one_row()
+    open_, strict = (
+        fs.fit(frame, formula, group="site", family="huber", strict=each) for each in (False, True)
+    )
+    assert strict.fit.spread == pytest.approx(open_.fit.spread, rel=0.02)
+    np.testing.assert_allclose(strict.predict(frame), open_.predict(frame), atol=0.01)
+
+
+def test_all_rows_are_counted_and_no_count_is_small() -> None:
+    histogram = Histogram(-14.0, 1 / 6, 100)
+    sizes = np.log2(np.abs(np.random.default_rng(0).standard_normal(250)))
+    sizes[:2] = -30.0, 2.6  # alone in an open cell, and among the largest
+    counts = histogram.joined(sizes, Withheld(3, together=True)).value()[0]
+    assert counts.sum() == 250
+    assert counts[counts > 0].min() >= 3
+    exact = histogram.part(sizes, Withheld(1)).value()[0]
+    assert np.abs(counts.cumsum() - exact.cumsum()).max() <= 8
+    assert 0 < np.median(np.abs(counts.cumsum() - exact.cumsum())) < 5
+    alone = histogram.joined(sizes[:2], Withheld(3, together=True)).value()
+    assert not alone.any()  # all rows are too few
 
 
 def test_with_fewer_rows_than_coefficients_the_deviation_is_that_of_the_target() -> None:

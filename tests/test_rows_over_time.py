@@ -17,8 +17,7 @@ from fedsplit.errors import InputError, StateError
 from fedsplit.regression.client.coding import Coding
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.questions.survey import Survey
-from fedsplit.regression.client.survey import RowCounts
+from fedsplit.regression.client.survey import RowCounts, Survey
 from fedsplit.sites.events import Event
 from fedsplit.sites.options import SiteOptions
 from fedsplit.sites.rows.snapshots import Snapshots

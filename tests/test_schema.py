@@ -414,6 +414,24 @@ def test_the_reference_is_chosen_by_option(
     assert run(["fit", *paths, "--formula", "y ~ g", "--reference", "g"]) == 2
 
 
+def test_levels_of_no_category_are_refused() -> None:
+    frame = pd.DataFrame(
+        {"x": np.arange(40.0), "ward": list("pq") * 20, "site": np.arange(40) // 20}
+    )
+    frame["y"] = frame.x % 7
+
+    def fitted(formula: str, **levels: list[str]) -> Any:
+        return fs.fit(frame, formula, group="site", levels=levels)
+
+    assert refusal(lambda: fitted("y ~ ward", wrad=["p", "q"])) == (
+        "levels: there is no column wrad at any client, did you mean ward?"
+    )
+    assert refusal(lambda: fitted("y ~ x + ward", x=["1", "2"])) == (
+        "levels: x is no category of this model, ward is: write C(x)"
+    )
+    assert fitted("y ~ x", ward=["p", "q"]).converged  # those of other models of the study
+
+
 def test_the_reference_of_a_logistic_target_is_the_class_that_is_not_modelled() -> None:
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(

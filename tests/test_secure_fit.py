@@ -23,8 +23,8 @@ from fedsplit.data.sources.sources import sources
 from fedsplit.errors import InputError, RequestError, RowError
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
-from fedsplit.regression.client.questions import FIT_QUESTIONS
-from fedsplit.regression.client.questions.sum_question import SumQuestion
+from fedsplit.regression.client.questions import SumQuestion
+from fedsplit.regression.client.survey import FIT_QUESTIONS
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.remote.channel import LocalChannel, Reply, Request

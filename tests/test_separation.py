@@ -25,7 +25,7 @@ from fedsplit.commands.app import app
 from fedsplit.data.sources.sources import sources
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
-from fedsplit.regression.client.statistics.separation import RowsAlong
+from fedsplit.regression.client.fitted import RowsAlong
 from fedsplit.regression.server import minimise
 from fedsplit.remote.channel import LocalChannel
 
@@ -137,6 +137,23 @@ def test_what_does_not_recede_is_as_in_r_without_the_rows_that_do(
     assert model.aic == pytest.approx(aic, rel=1e-9)
     assert model.rounds < 60
     assert any("would grow without bound" in text for text in model.warnings)
+
+
+def test_what_few_events_determine_beside_many_has_its_coefficient_in_the_limit() -> None:
+    rng = np.random.default_rng(5)
+    big = np.arange(240) < 120
+    frame = pd.DataFrame({"site": np.arange(240) % 3, "x": rng.normal(size=240), "big": 1.0 * big})
+    frame["z"] = np.where(big, 0.0, rng.normal(size=240))  # information 1e-4 of that of big
+    frame["level"] = np.array(list("abc"))[np.arange(240) // 3 % 3]
+    mean = np.exp(np.where(big, 9.0, -0.3) + 0.1 * frame.x + 0.4 * frame.z)
+    frame["y"] = rng.poisson(mean) * (frame.level != "c")
+    formula = "y ~ x + big + z + level"
+    model = fs.fit(frame, formula, family="poisson", group="site")
+    rest = fs.fit(frame[frame.level != "c"], formula, family="poisson", group="site")
+    assert model.not_estimable == {"level[T.c]": "-inf"}
+    np.testing.assert_allclose(model.params[:5], rest.params, rtol=1e-8)
+    assert model.bse is not None
+    np.testing.assert_allclose(model.bse[:5], np.asarray(rest.bse), rtol=1e-6)
 
 
 def test_predictions_are_the_limits_of_predictions() -> None:

@@ -31,12 +31,11 @@ from fedsplit.commands.client import client_command
 from fedsplit.data.tables import Table, Values
 from fedsplit.data.types import Type
 from fedsplit.regression.client.coding import Coding, Frame
+from fedsplit.regression.client.fitted import CostAlong
 from fedsplit.regression.client.guards.rules import NO_PROMISE
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.questions.settle import Settle
-from fedsplit.regression.client.questions.sum_question import SumQuestion
-from fedsplit.regression.client.questions.survey import Survey
-from fedsplit.regression.client.statistics.costs import CostAlong
+from fedsplit.regression.client.questions import Settle, SumQuestion
+from fedsplit.regression.client.survey import Survey
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.regression.result.model import Model

@@ -1,6 +1,7 @@
 """Sparse rows: the answers of dense ones, by products alone, at any size."""
 
 import gzip
+import resource
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -277,8 +278,11 @@ def test_a_method_whose_matrices_are_too_large_is_refused_with_the_name_of_one_t
 
 
 def test_a_hessian_that_is_too_large_is_refused_with_the_name_of_a_method_that_needs_none() -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(fs.InputError, match=r"20000 × 20000 .* use QuasiNewton\(\)"):
         wide().clients.ask(Information(np.zeros(20_000)))
+    # refused before its 6 GB are filled
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000  # KiB
 
 
 def test_wide_rows_are_solved_and_proved_without_a_matrix_of_their_columns() -> None:

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import norm
 
 from fedsplit import fixed_point
 from fedsplit.arrays import Array
@@ -20,21 +21,22 @@ from fedsplit.clients.question import CostQuestion, Part, Question
 from fedsplit.clients.sums import GRID
 from fedsplit.errors import InputError
 from fedsplit.regression.client.coding import Coding
-from fedsplit.regression.client.guards.ledger import Disclosed
-from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.questions.sum_question import SumAnswer, SumQuestion
-from fedsplit.regression.client.release import Release
-from fedsplit.regression.client.rows import CostAt
-from fedsplit.regression.client.statistics.costs import CostAlong, ScoreProducts
-from fedsplit.regression.client.statistics.fit import (
+from fedsplit.regression.client.design import Design, Scaling
+from fedsplit.regression.client.fitted import (
     CalibrationCounts,
+    CostAlong,
     ExpectedInformation,
     LogLikelihood,
+    RowsAlong,
+    ScoreProducts,
 )
-from fedsplit.regression.client.statistics.functions import RowsInside
-from fedsplit.regression.client.statistics.moments import DesignMoments
-from fedsplit.regression.client.statistics.separation import RowsAlong
+from fedsplit.regression.client.guards.ledger import Disclosed
+from fedsplit.regression.client.guards.rules import Rules
+from fedsplit.regression.client.moments import DesignMoments, RowsInside
+from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.questions import SumAnswer, SumQuestion
+from fedsplit.regression.client.release import Release
+from fedsplit.regression.client.rows import CostAt, FitRows
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Reply, Request
 from fedsplit.remote.messages import read_reply, write_request
@@ -51,7 +53,7 @@ from fedsplit.statistic import (
     triangle,
 )
 from fedsplit.statistic import Part as MadePart
-from fedsplit.sums import Summands, Total
+from fedsplit.sums import Total
 
 PLAN = Plan("y ~ x", "poisson", types={"y": "number", "x": "number"})
 CODING = Coding(PLAN, False, ("a",))
@@ -109,14 +111,12 @@ def test_sums_over_clients_open_and_secure_are_those_of_all_rows(
     together = tuple(np.concatenate([each[k] for each in rows]) for k in range(3))
     expected = parts_of(statistic, together)
     own = [parts_of(statistic, each) for each in rows]
-    assert not any(statistic.check(each, None) for each in own)
-    contributions = []
-    for each in own:
-        to = Summands()
-        statistic.add(to, each, None)
-        contributions.append(to.vector)
+    question = SumQuestion({"s": statistic})
+    entries = [SumAnswer({"s": each}) for each in own]
+    assert not any(question.check(each) for each in entries)
+    contributions = [each.vector for each in question.summands(entries)]
     total = Total(fixed_point.total(contributions, len(contributions[0])), len(rows))
-    for found in (statistic.pooled(own, None), statistic.read(total, None)):
+    for found in (question.pooled(entries)["s"], question.read(total).values["s"]):
         for name, part in found.items():
             np.testing.assert_allclose(part, expected[name], rtol=1e-9, atol=1e-9, err_msg=name)
     total.end()
@@ -131,7 +131,7 @@ def test_a_client_without_rows_adds_the_zeros_of_the_shapes(
     values = parts_of(statistic, nothing)
     for name, shape in statistic.shapes(None).items():
         assert np.array_equal(values[name], shape.zeros), name
-    assert not statistic.check(values, None)
+    assert not statistic.check(values, statistic.shapes(None))
 
 
 @given(tables())
@@ -141,7 +141,8 @@ def test_under_rules_sums_are_rounded_relative_to_what_they_could_be_at_most(
     statistic, rows = made
     for each in rows:
         parts = statistic.sums(each)
-        told = Release({}, Rules.strict()).of("", np.arange(len(each[2])), statistic, each, PLAN)
+        shapes = statistic.shapes(None)
+        told = Release({}, Rules.strict()).of("", np.arange(len(each[2])), statistic, each, shapes)
         for name, part in parts.items():
             bounds = part.bounds()
             if bounds is None:
@@ -239,7 +240,7 @@ def test_parts_and_shapes_that_were_not_asked_for_are_not_believed(
         case "other":
             assert question.check(SumAnswer({name + "?": values})) == "sums of other statistics"
             return
-    assert statistic.check(values, plan)
+    assert statistic.check(values, statistic.shapes(plan))
     assert question.check(SumAnswer({"s": values}))
 
 
@@ -299,7 +300,36 @@ def test_a_statistic_that_makes_other_shapes_than_it_states_is_a_mistake_that_is
 
     rows = np.ones((4, 2)), np.ones((4, 2)), np.ones(4)
     with pytest.raises(TypeError, match="Wrong states"):
-        Release({}, Rules()).of("", np.arange(4), Wrong(2, 2), rows, None)
+        Release({}, Rules()).of("", np.arange(4), Wrong(2, 2), rows, Wrong(2, 2).shapes(None))
+
+
+@pytest.mark.parametrize("more", ["states", "makes"])
+def test_a_statistic_whose_parts_are_not_those_that_it_states_is_a_mistake(more: str) -> None:
+    shapes = dict(Invented(2, 2).shapes(None))
+    if more == "states":
+        shapes["other"] = Sums()
+    else:
+        del shapes["one"]
+    rows = np.ones((4, 2)), np.ones((4, 2)), np.ones(4)
+    with pytest.raises(TypeError, match="Invented states"):
+        Release({}, Rules()).of("", np.arange(4), Invented(2, 2), rows, shapes)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_the_likelihood_of_least_squares_is_that_of_every_row(strict: bool) -> None:
+    family = Plan("y ~ x", "gaussian").chosen_family
+    rng = np.random.default_rng(3)
+    n = 40
+    A, b, w, o = rng.standard_normal((n, 3)), *rng.uniform(0.5, 2.0, (3, n))
+    design = Design("a", family, ["u", "v", "z"], A.copy(), b, w, o)
+    scaling = Scaling(rng.standard_normal(3), rng.uniform(0.5, 2.0, 3), 2.5, 0.3)
+    design.scale(scaling)
+    x = rng.standard_normal(3)
+    rows = FitRows(PLAN, design, Rules.strict() if strict else Rules(), guarded=False)
+    found = LogLikelihood(x, 1.7).sums(rows)["total"]
+    eta = o + scaling.origin + scaling.unit * ((A - scaling.centre) / scaling.scale @ x)
+    expected = norm(eta, np.sqrt(1.7 / w)).logpdf(b).sum()
+    assert found.value() == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_question_about_costs_that_states_nothing_is_refused_under_rules(site: Site) -> None:

@@ -24,8 +24,8 @@ from fedsplit.errors import InputError, TooFewClients
 from fedsplit.regression.client.coding import Coding, Frame
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.plan import BasicPlan, DerivedColumn, Plan
-from fedsplit.regression.client.questions.settle import Settle
-from fedsplit.regression.client.questions.survey import Joint
+from fedsplit.regression.client.questions import Settle
+from fedsplit.regression.client.survey import Joint
 from fedsplit.regression.options import FitOptions
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request

@@ -12,7 +12,7 @@ import fedsplit as fs
 from fedsplit.data.sources.sources import sources
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
-from fedsplit.regression.client.findings import Finding, in_lines
+from fedsplit.regression.client.guards.thresholds import Finding, in_lines
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.remote.channel import LocalChannel, Reply, Request

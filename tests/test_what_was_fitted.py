@@ -11,7 +11,9 @@ import pytest
 from statsmodels.stats.outliers_influence import variance_inflation_factor
 
 import fedsplit as fs
+from fedsplit.regression.client.design import Moments
 from fedsplit.regression.result.page import noisy_html, pooled_html
+from fedsplit.regression.server.report import fingerprint_of
 
 RNG = np.random.default_rng(11)
 N = 240
@@ -203,3 +205,70 @@ def test_models_of_the_same_rows_have_one_fingerprint_and_others_another() -> No
     assert fingerprint(HOLES, "score ~ 1", columns=["x"]) == fingerprint(HOLES, "score ~ x")
     assert one != fingerprint(FRAME, "score ~ x", weights="w")
     assert one != fingerprint(FRAME.assign(score=FRAME.score + 1.0), "score ~ x")
+
+
+def test_the_columns_of_several_interactions_are_those_of_their_own_terms() -> None:
+    frame = FRAME.assign(half=np.where(np.arange(N) % 3 == 0, "a", np.where(FRAME.x > 0, "b", "c")))
+    model = fs.fit(frame, "score ~ ward:half + u:half - 1", group="site")
+    assert {term: len(columns) for term, columns in model.terms.items()} == {
+        "ward:half": 9,
+        "half:u": 3,
+    }
+    assert model.terms["half:u"] == list(model.params.index[9:])
+
+
+@pytest.mark.parametrize(
+    ("b", "w", "alike"),
+    [
+        ([-1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0], True),
+        ([-1.0, 1.0, 0.0, 0.0], [2.0, 2.0, 2.0, 2.0], False),  # the weight alone differs
+        ([-1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 1.0, 2.0], False),  # or the deviation too
+        ([-1.0, 1.0, 0.0], [1.0, 1.0, 2.0], False),  # the number of rows alone
+        ([-2.0, 2.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0], False),  # the scatter alone
+        ([0.0, 2.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0], False),  # the mean alone
+        ([-1.0, 1.0 + 1e-12, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0], True),  # rounding
+    ],
+)
+def test_a_fingerprint_depends_on_rows_weights_and_targets(
+    b: list[float], w: list[float], alike: bool
+) -> None:
+    def of(targets: list[float], weights: list[float], name: str = "a") -> str:
+        y, v = np.array(targets), np.array(weights)
+        mean = float(v @ y / v.sum())
+        scatter = float(v @ np.square(y - mean))
+        one = np.zeros(1), np.zeros((1, 1))
+        return fingerprint_of({name: Moments("x", len(y), v.sum(), *one, mean, scatter, 0.0)})
+
+    first = of([-1.0, 1.0, 0.0, 0.0], [1.0] * 4)
+    assert (of(b, w) == first) is alike
+    assert of([-1.0, 1.0, 0.0, 0.0], [1.0] * 4, "b") != first
+
+
+def test_a_huber_fit_says_its_delta_in_the_unit_of_the_target() -> None:
+    model = fs.fit(FRAME, "score ~ x", family="huber", delta=2.0, group="site")
+    assert model.fit.spread is not None
+    assert model.delta == pytest.approx(2.0 * model.fit.spread, rel=1e-12)
+    assert fs.fit(FRAME, "score ~ x", group="site").delta is None
+
+
+def test_degrees_of_freedom_count_every_predictor_and_no_intercept() -> None:
+    model = fs.fit(FRAME, "ward ~ x + u", family="multinomial", group="site")
+    assert (model.df_model, model.df_resid, model.df_null) == (4, 2 * N - 6, 2 * N - 2)
+    model = fs.fit(FRAME, "score ~ x + u - 1", group="site")
+    assert (model.df_model, model.df_resid, model.df_null) == (2, N - 2, N)
+    assert model.bic is not None
+    assert model.aic is not None
+    # the coefficients, and the dispersion
+    assert model.bic - model.aic == pytest.approx(3 * (np.log(N) - 2.0), rel=1e-12)
+
+
+def test_as_many_coefficients_as_rows_leave_no_dispersion_and_no_likelihood() -> None:
+    three = pd.DataFrame({"y": [1.0, 3.0, 2.0], "x": [0.0, 1.0, 5.0], "site": [0, 1, 2]})
+    full = fs.fit(three.assign(u=[1.0, 0.0, 0.0]), "y ~ x + u", group="site")
+    assert (full.bse, full.llf, full.aic, full.f_test) == (None, None, None, None)
+    assert full.se_reason == "with as many coefficients as rows no dispersion can be estimated"
+    fewer = fs.fit(three, "y ~ x", group="site")
+    assert fewer.bse is not None
+    assert fewer.llf is not None
+    shrunk = fs.fit(three, "y ~ x", group="site", ridge=1.0)
+    assert (shrunk.bse, shrunk.dispersion, shrunk.aic) == (None, None, None)

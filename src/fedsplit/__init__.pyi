@@ -70,14 +70,14 @@ from fedsplit.penalties.penalty import Penalty as Penalty
 from fedsplit.penalties.sets import L2Ball as L2Ball
 from fedsplit.penalties.sets import Simplex as Simplex
 from fedsplit.problem import Problem as Problem
-from fedsplit.regression.client.privacy.privacy import Privacy as Privacy
+from fedsplit.regression.client.privacy import Privacy as Privacy
 from fedsplit.regression.fit import fit as fit
 from fedsplit.regression.path import RegularisationPath as RegularisationPath
 from fedsplit.regression.path import path as path
-from fedsplit.regression.result.certificate import FitCertificate as FitCertificate
 from fedsplit.regression.result.io import load as load
 from fedsplit.regression.result.model import Model as Model
 from fedsplit.regression.result.noisy import NoisyModel as NoisyModel
+from fedsplit.regression.server.report import FitCertificate as FitCertificate
 from fedsplit.remote.checkpoint import Checkpoint as Checkpoint
 from fedsplit.remote.members import Patience as Patience
 from fedsplit.remote.ray.ray_clients import RayClients as RayClients

@@ -30,6 +30,14 @@ def number(name: str, value: Any, least: float = 0.0, strict: bool = True) -> fl
     return float(value)
 
 
+def share(name: str, value: Any, zero: bool = False, one: bool = True) -> float:
+    """``value`` as a float between 0 and 1, and one of these only where it is allowed."""
+    inside = _is(Real, value) and 0 <= value <= 1
+    if not inside or (value == 0 and not zero) or (value == 1 and not one):
+        raise InputError(f"{name} must be between 0 and 1, not {value!r}")
+    return float(value)
+
+
 def weights(name: str, values: object) -> Array:
     """``values`` as float64: a number of at least zero, or one for each coordinate."""
     try:

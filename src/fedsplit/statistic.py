@@ -122,7 +122,7 @@ class MeanProducts:
         mean = self.weights @ self.columns / weight
         centred = self.columns - mean
         scatter = centred.T @ (self.weights[:, None] * centred)
-        i, j = _indices(self.pairs)
+        i, j = indices(self.pairs)
         return np.concatenate([[weight], mean, scatter[i, j]])
 
     @np.errstate(over="ignore", invalid="ignore")
@@ -133,7 +133,7 @@ class MeanProducts:
         mean = self.weights @ self.columns / weight
         lengths = np.sqrt(np.sum(self.weights * np.square(self.columns - mean).T, axis=1))
         sizes = np.sqrt(np.square(lengths) / weight + np.square(mean))
-        i, j = _indices(self.pairs)
+        i, j = indices(self.pairs)
         return np.concatenate([[weight], sizes, lengths[i] * lengths[j]])
 
     def disclosed(self) -> Sequence[RowSum]:
@@ -293,7 +293,7 @@ class AboutMeans(Shape):
 
     @property
     def _squares(self) -> Mask:
-        i, j = _indices(self.pairs)
+        i, j = indices(self.pairs)
         squares: Mask = i == j
         return squares
 
@@ -321,7 +321,7 @@ class AboutMeans(Shape):
         means = np.stack([part[1 : 1 + self.q] for part in parts])
         mean = shares @ means
         between = np.sqrt(shares * weight)[:, None] * (means - mean)
-        i, j = _indices(self.pairs)
+        i, j = indices(self.pairs)
         within = np.sum([part[1 + self.q :] for part in parts], axis=0)
         return np.concatenate(
             [[weight], mean, within + np.sum(between[:, i] * between[:, j], axis=0)]
@@ -329,7 +329,7 @@ class AboutMeans(Shape):
 
     def add(self, to: Summands, part: Array) -> None:
         weight, means, products = self.split(part)
-        i, j = _indices(self.pairs)
+        i, j = indices(self.pairs)
         scatters = np.zeros(self.q)
         scatters[i[i == j]] = products[i == j]
         squares = scatters + weight * np.square(means)
@@ -342,7 +342,7 @@ class AboutMeans(Shape):
         weight, sums, products = told[0], told[1 : 1 + self.q], told[1 + self.q :]
         if weight == 0:
             return self.zeros
-        i, j = _indices(self.pairs)
+        i, j = indices(self.pairs)
         found = about_means(products, sums[i], sums[j], weight)
         found[self._squares] = np.maximum(found[self._squares], 0.0)
         return np.concatenate([[rounded(weight)], quotients(sums, weight), found])
@@ -443,32 +443,16 @@ class Statistic(ABC):
         """How many different ones a client under rules answers."""
         return ()
 
-    def check(self, values: Values, plan: Any) -> str:
+    def check(self, values: Values, shapes: Mapping[str, Shape]) -> str:
         """What is wrong with a client's answer: an empty text if nothing is."""
-        shapes = self.shapes(plan)
-        if set(values) != set(shapes):
+        if values.keys() != shapes.keys():
             return f"the parts {sorted(values)} where {sorted(shapes)} were asked for"
         return next(filter(None, (shape.check(values[name]) for name, shape in shapes.items())), "")
 
-    def pooled(self, values: Sequence[Values], plan: Any) -> dict[str, Array]:
-        """The answer of all clients together."""
-        return {
-            name: shape.pooled([each[name] for each in values])
-            for name, shape in self.shapes(plan).items()
-        }
-
-    def add(self, to: Summands, values: Values, plan: Any) -> None:
-        """Add a client's answer to sums in which no single one is seen."""
-        for name, shape in self.shapes(plan).items():
-            shape.add(to, values[name])
-
-    def read(self, total: Total, plan: Any) -> dict[str, Array]:
-        """The answer of all clients, from such sums."""
-        return {name: shape.read(total) for name, shape in self.shapes(plan).items()}
-
 
 @lru_cache(maxsize=64)
-def _indices(pairs: Pairs) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def indices(pairs: Pairs) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The first and the second column of each pair."""
     found = np.array(pairs, dtype=np.intp).reshape(-1, 2)
     return found[:, 0], found[:, 1]
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from fedsplit.arrays import EPS, Array, Mask
 from fedsplit.dialogue import Dialogue
@@ -24,8 +25,7 @@ from fedsplit.losses.terms import Block, Terms
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.rows import FitRows
 from fedsplit.regression.families import response
-from fedsplit.regression.families.family import Family
-from fedsplit.regression.families.link import LOG
+from fedsplit.regression.families.family import LOG, Family, first_move, shares
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import agree
 from fedsplit.regression.server.federation import sums_of
@@ -90,35 +90,35 @@ class CoxTerms(Terms):
         eta: Array = self.A[0] @ X[0] + self.o[0]
         return eta[None]
 
-    def _risks(self, eta: Array) -> tuple[Array, Array, Array]:
-        """log S₀ at each row's time, r = e^η/scale, and S₀ over the same scale, each (n,)."""
-        top = float(eta.max(initial=0.0))
-        r = np.exp(eta[0] - top)
-        S0 = np.cumsum(r)[self.last[0]]
-        with np.errstate(divide="ignore"):
-            return np.log(S0) + top, r, S0
+    def _risks(self, eta: Array) -> Array:
+        """log S₀ at each row's time, (n,): S₀ itself may be beyond float64."""
+        risks: Array = np.logaddexp.accumulate(eta[0])[self.last[0]]
+        return risks
 
-    def _hazard(self, r: Array, S0: Array) -> Array:
-        """r_l Λ_l with Breslow's cumulative hazard Λ_l = Σ_{i: t_i ≤ t_l} 1/S₀(t_i), (n,)."""
-        jumps = np.cumsum((self.event[0] / S0)[::-1])[::-1]
-        hazard: Array = r * jumps[self.first[0]]
+    def _hazard(self, eta: Array) -> Array:
+        """e^η Λ, (n,), with Breslow's cumulative hazard Λ_l = Σ_{i: t_i ≤ t_l} 1/S₀(t_i)."""
+        jumps = np.where(self.event[0] > 0, -self._risks(eta), -np.inf)
+        hazard: Array = np.exp(eta[0] + np.logaddexp.accumulate(jumps[::-1])[::-1][self.first[0]])
         return hazard
 
     def value(self, eta: Array) -> Array:
-        logs, _, _ = self._risks(eta)
-        return np.array([self.event[0] @ (logs - eta[0])])
+        return np.array([self.event[0] @ (self._risks(eta) - eta[0])])
 
     def gradient(self, eta: Array) -> Array:
-        _, r, S0 = self._risks(eta)
         # the martingale residuals take the place of slopes
-        gradient: Array = (self._hazard(r, S0) - self.event[0]) @ self.A[0]
+        gradient: Array = (self._hazard(eta) - self.event[0]) @ self.A[0]
         return gradient[None]
 
     def hessian(self, eta: Array) -> Array:
-        _, r, S0 = self._risks(eta)
         A = self.A[0]
-        mean = np.cumsum(r[:, None] * A, axis=0)[self.last[0]] / S0[:, None]
-        first = (A * self._hazard(r, S0)[:, None]).T @ A
+        # the mean of those at risk as each row joins them, by the share that it has of their risk
+        means = np.empty_like(A)
+        mean = np.zeros(self.d)
+        for i, share in enumerate(np.exp(eta[0] - np.logaddexp.accumulate(eta[0]))):
+            mean = mean + share * (A[i] - mean)
+            means[i] = mean
+        mean = means[self.last[0]]
+        first = (A * self._hazard(eta)[:, None]).T @ A
         hessian: Array = first - (mean * self.event[0][:, None]).T @ mean
         return hessian[None]
 
@@ -139,8 +139,7 @@ class CoxTerms(Terms):
         return np.array([self.A.shape[1] < self.d])
 
     def gradient_error(self, X: Array, eta: Array, latest: Latest) -> Array:
-        _, r, S0 = self._risks(eta)
-        sizes = (self._hazard(r, S0) + self.event[0]) * np.linalg.norm(self.A[0], axis=1)
+        sizes = (self._hazard(eta) + self.event[0]) * np.linalg.norm(self.A[0], axis=1)
         return np.array([(self.A.shape[1] + self.d + 16) * EPS * sizes.sum()])
 
 
@@ -165,6 +164,17 @@ class CoxFamily(Family):
     def loss(self, classes: int = 0, symmetric: bool = False) -> PartialLikelihood:
         return PartialLikelihood()
 
+    def margins(self, A: Array, b: Array, directions: Array) -> tuple[Array, Array]:
+        # the likelihood is monotone if no row at risk moves ahead of that of the event
+        least, most = np.zeros(len(b)), np.zeros(len(b))
+        for i in np.flatnonzero(b > 0).tolist():
+            others = np.abs(b) >= b[i]
+            others[i] = False
+            if others.any():
+                gains = first_move(shares(A[i] - A[others], each) for each in directions)
+                least[i], most[i] = gains.min(), gains.max()
+        return least, most
+
 
 @dataclass(frozen=True)
 class Events(Statistic):
@@ -179,15 +189,41 @@ class Events(Statistic):
 
 
 def cox(formula: str) -> Any:
-    """Hazard ratios with their errors, and the number of events."""
+    """Hazard ratios with their errors and intervals, and the number of events.
+
+    Where the likelihood is monotone, ``not_estimable`` among the ``attrs`` of the table has the
+    coefficients that would grow without bound, with their signs.
+    """
 
     def dialogue(settings: Settings) -> Dialogue[pd.DataFrame]:
-        agreement = yield from agree(formula, replace(settings, family="cox"))
+        agreement = yield from agree(formula, replace(settings, family=CoxFamily()))
         report = yield from glm(agreement)
         events = (yield from sums_of(agreement.rows, {"": Events()}))[""]["events"]
-        fit = report.inference
-        table = pd.DataFrame({"coef": fit.coef, "se": fit.errors}, index=list(fit.names))
-        table.attrs = {"events": float(events[0, 0]), "aliased": list(fit.aliased)}
+        fit = report.estimates
+        half = ndtri(0.975) * fit.errors
+        columns = {
+            "coef": fit.values,
+            "se": fit.errors,
+            "hazard ratio": np.exp(fit.values),
+            "lower": np.exp(fit.values - half),
+            "upper": np.exp(fit.values + half),
+        }
+        table = pd.DataFrame(columns, index=list(fit.names))
+        table.attrs = {
+            "rows": sum(each.n for each in agreement.moments),
+            "events": float(events[0, 0]),
+            "aliased": list(fit.aliased),
+            "not_estimable": dict(fit.not_estimable),
+        }
         return table
 
     return dialogue
+
+
+def printed(table: pd.DataFrame) -> str:
+    """The table of ``cox`` as text."""
+    about = table.attrs
+    lines = [f"{about['rows']:,} rows, {about['events']:,.0f} events", table.to_string(na_rep="–")]
+    lines += [f"not estimable: {name} ({sign})" for name, sign in about["not_estimable"].items()]
+    lines += [f"the same in all rows of a client: {name}" for name in about["aliased"]]
+    return "\n".join(lines)

@@ -12,8 +12,8 @@ import pandas as pd
 from fedsplit.arrays import Array
 from fedsplit.data.categories import level_codes
 from fedsplit.dialogue import Dialogue, together
+from fedsplit.regression.client.moments import TableRows
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.statistics.functions import TableRows
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import agree_on_rows
 from fedsplit.regression.server.federation import sums_of

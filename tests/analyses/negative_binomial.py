@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,7 @@ from fedsplit.dialogue import Dialogue
 from fedsplit.losses.linear import LinearLoss
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.rows import FitRows
-from fedsplit.regression.families.family import Family
-from fedsplit.regression.families.link import LOG
-from fedsplit.regression.fields import option
+from fedsplit.regression.families.family import LOG, Family
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import agree
 from fedsplit.regression.server.federation import sums_of
@@ -87,13 +85,6 @@ class NegativeBinomialFamily(Family):
         return np.where(b > 0, -np.abs(t), -t)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ThetaSettings(Settings):
-    """Settings with the parameter of the family."""
-
-    theta: float = option(1.0, "θ.", "model", check=number)
-
-
 @dataclass(frozen=True)
 class ThetaScore(Statistic):
     """The first two derivatives of the log-likelihood in θ at μ = e^{Ax}: ``derivatives``.
@@ -127,15 +118,15 @@ def negative_binomial(formula: str, theta: float | None = None) -> Any:
         found = 1.0 if theta is None else theta
         reached: Mapping[str, float] = {}
         while True:
-            own = {each.name: getattr(settings, each.name) for each in fields(Settings)}
-            own |= {"family": NegativeBinomialFamily.name, "theta": found}
-            agreement = yield from agree(formula, ThetaSettings(**own))
-            fit = (yield from glm(agreement, reached)).inference
+            family = NegativeBinomialFamily(found)
+            agreement = yield from agree(formula, replace(settings, family=family))
+            report = yield from glm(agreement, reached)
+            fit = report.estimates
             if theta is not None:
                 break
             before = found
             while True:  # Newton's method in log θ, at the means of the fit
-                score = ThetaScore(fit.coef, found)
+                score = ThetaScore(fit.values, found)
                 sums = yield from sums_of(agreement.rows, {"": score})
                 first, second = sums[""]["derivatives"][0].tolist()
                 curvature = -(found**2 * second + found * first)
@@ -143,11 +134,11 @@ def negative_binomial(formula: str, theta: float | None = None) -> Any:
                 found *= math.exp(max(-1.0, min(1.0, move)))
                 if abs(move) < 1e-7:
                     break
-            reached = dict(zip(fit.names, fit.coef.tolist(), strict=True))
+            reached = dict(zip(fit.names, fit.values.tolist(), strict=True))
             if abs(math.log(found / before)) < 1e-7:
                 break
-        table = pd.DataFrame({"coef": fit.coef, "se": fit.errors}, index=list(fit.names))
-        table.attrs = {"theta": found, "llf": fit.log_likelihood}
+        table = pd.DataFrame({"coef": fit.values, "se": fit.errors}, index=list(fit.names))
+        table.attrs = {"theta": found, "llf": report.fit.llf}
         return table
 
     return dialogue

@@ -72,15 +72,17 @@ def robust(formula: str, family: str = "gaussian", correction: str = "HC1", **op
 
     def dialogue(settings: Settings) -> Dialogue[pd.DataFrame]:
         agreement = yield from agree(formula, replace(settings, family=family, **options))
-        fit = (yield from glm(agreement)).inference
-        assert fit.covariance_ is not None
-        inverse: Array = fit.covariance_ / fit.dispersion
-        statistic = SquaredScores(fit.coef, inverse, POWERS[correction])
+        report = yield from glm(agreement)
+        fit, dispersion = report.estimates, report.fit.dispersion
+        assert fit.covariance is not None
+        assert dispersion is not None
+        inverse: Array = fit.covariance / dispersion
+        statistic = SquaredScores(fit.values, inverse, POWERS[correction])
         meat = (yield from sums_of(agreement.rows, {"": statistic}))[""]["meat"]
         if correction == "HC1":
             n = sum(each.n for each in agreement.moments)
-            meat = meat * n / (n - len(fit.coef))
+            meat = meat * n / (n - len(fit.values))
         errors = np.sqrt(np.diag(inverse @ meat @ inverse))
-        return pd.DataFrame({"coef": fit.coef, "se": errors}, index=list(fit.names))
+        return pd.DataFrame({"coef": fit.values, "se": errors}, index=list(fit.names))
 
     return dialogue

@@ -12,8 +12,8 @@ import pandas as pd
 from fedsplit.arrays import Array
 from fedsplit.data.formula.formula import Formula
 from fedsplit.dialogue import Dialogue
+from fedsplit.regression.client.moments import TableRows
 from fedsplit.regression.client.plan import DerivedColumn, Plan
-from fedsplit.regression.client.statistics.functions import TableRows
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import agree
 from fedsplit.regression.server.federation import sums_of
@@ -81,23 +81,24 @@ def weighted(treatment: str, outcome: str) -> Any:
             columns=tuple(agreement.plan.columns),
             types={**agreement.plan.types, **settings.declared},
         )
-        column = DerivedColumn.of(agreement.plan, first.inference.coef)
+        column = DerivedColumn.of(agreement.plan, first.estimates.values)
         agreement = yield from agree(outcome, of_outcome, derived={PROPENSITY: column})
         second = yield from glm(agreement)
-        fit = second.inference
-        sums = (yield from sums_of(agreement.rows, {"": StackedScores(fit.coef)}))[""]
+        fit = second.estimates
+        sums = (yield from sums_of(agreement.rows, {"": StackedScores(fit.values)}))[""]
         # the Jacobian of both scores: those of the outcome depend on both
-        d1 = len(first.inference.coef)
+        d1 = len(first.estimates.values)
         H1, H2 = _information(first), _information(second)
         J = np.block([[H1, np.zeros((d1, len(H2)))], [sums["sensitivity"], H2]])
         inverse = np.linalg.inv(J)
         errors = np.sqrt(np.diag(inverse @ sums["meat"] @ inverse.T))[d1:]
-        return pd.DataFrame({"coef": fit.coef, "se": errors}, index=list(fit.names))
+        return pd.DataFrame({"coef": fit.values, "se": errors}, index=list(fit.names))
 
     return dialogue
 
 
 def _information(report: FitReport) -> Array:
-    fit = report.inference
-    assert fit.covariance_ is not None
-    return np.asarray(np.linalg.inv(fit.covariance_ / fit.dispersion))
+    covariance, dispersion = report.estimates.covariance, report.fit.dispersion
+    assert covariance is not None
+    assert dispersion is not None
+    return np.asarray(np.linalg.inv(covariance / dispersion))

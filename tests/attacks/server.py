@@ -17,8 +17,8 @@ from fedsplit.regression.client.coding import Coding, Frame, key_of
 from fedsplit.regression.client.design import Moments, Scaling
 from fedsplit.regression.client.guards.rules import WARN, Rules
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.questions.settle import Settle
-from fedsplit.regression.families.huber import HuberFamily
+from fedsplit.regression.client.questions import Settle
+from fedsplit.regression.families.gaussian import HuberFamily
 from fedsplit.remote.channel import Request
 from fedsplit.remote.messages import read_reply, write_request
 from fedsplit.sites.options import SiteOptions

@@ -80,7 +80,11 @@ class StackedClients(Clients):
         """The answer of the clients in these blocks, who are those present."""
         began = time.perf_counter()
         points = [self._rows(point) for point in question.points()]
-        parts = question.unanswered(self.m, self.d)
+        # memory that nobody writes to costs nothing: matrices may be refused by their size below
+        shapes = question.shapes(self.d)
+        parts: dict[str, Array] = {
+            name: np.empty((self.m, *shape)) for name, shape in shapes.items()
+        }
         work = np.zeros((self.m, 3))
 
         def answer(block: tuple[Index, Costs]) -> None:
@@ -96,6 +100,8 @@ class StackedClients(Clients):
 
         with np.errstate(**QUIET):
             each(answer, blocks)
+        for part in parts.values():
+            part[~present] = np.nan
         shared = (time.perf_counter() - began) / max(1, int(present.sum()))
         return Answer(parts, present, np.where(present, shared, np.nan), work)
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar, get_args
 import typer
 
 from fedsplit.errors import InputError
-from fedsplit.regression.client.privacy.privacy import Privacy, read_ranges
+from fedsplit.regression.client.privacy import Privacy, read_ranges
 from fedsplit.regression.fields import Group, Option, option, options_of
 from fedsplit.regression.options import FitOptions
 from fedsplit.remote.checkpoint import Checkpoint

@@ -184,7 +184,7 @@ class ServerRun:
                 model = fit_over(channel, self._options)
             # before the approvals end: without its files, the run has to be resumed
             model.write(self._out)
-            complete = model.converged or model.settings.dp is not None
+            complete = model.settings.dp is not None or model.converged
             proposal.finish(connected(), complete, pooled_summary(model))
         return model
 

@@ -111,7 +111,7 @@ def check_private(options: FitOptions, wanted: int, least: int | None) -> None:
     least : int or None
         The fewest with which the run continues.
     """
-    from fedsplit.regression.client.privacy.accounting import noise_multiplier
+    from fedsplit.regression.client.privacy import noise_multiplier
     from fedsplit.regression.fit import asked_formula
     from fedsplit.regression.server.private import declared_columns, declared_plan, say_clip
 

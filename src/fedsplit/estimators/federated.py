@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from fedsplit.arrays import Array
-from fedsplit.checks import count, number
+from fedsplit.checks import count
 from fedsplit.data.frames import in_pandas
 from fedsplit.errors import InputError, NoMinimiser
 from fedsplit.estimators.fitting import fit_rows, rows_of
@@ -43,14 +43,6 @@ def by_name(fit: Fit) -> Fit:
         return fit(self, in_pandas(X), in_pandas(y), **given)
 
     return cast("Fit", named)
-
-
-def check_ratio(l1_ratio: object) -> float:
-    """The share of ‖β‖₁ in a penalty as a float; InputError unless it is between 0 and 1."""
-    ratio = number("l1_ratio", l1_ratio, strict=False)
-    if ratio > 1:
-        raise InputError(f"l1_ratio must be between 0 and 1, not {l1_ratio!r}")
-    return ratio
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -23,7 +23,7 @@ from fedsplit.penalties.penalty import Penalty
 from fedsplit.problem import Problem
 from fedsplit.regression.families.family import Family
 from fedsplit.regression.options import Settings
-from fedsplit.regression.result.certificate import FitCertificate
+from fedsplit.regression.server.report import FitCertificate
 
 DEPENDENT = 1e-10
 """Coefficients that are longer than the shortest by a larger share are not determined."""

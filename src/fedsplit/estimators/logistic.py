@@ -13,9 +13,9 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from fedsplit.arrays import Array
-from fedsplit.checks import number, one_of
+from fedsplit.checks import number, one_of, share
 from fedsplit.errors import InputError, listed
-from fedsplit.estimators.federated import Federated, check_ratio
+from fedsplit.estimators.federated import Federated
 from fedsplit.losses.multinomial import all_classes
 from fedsplit.penalties.class_elastic_net import ClassElasticNet
 from fedsplit.penalties.penalty import Penalty
@@ -120,7 +120,7 @@ class FedLogisticRegression(ClassifierMixin, Federated):  # type: ignore[misc]  
 
     def _strengths(self) -> tuple[float, float]:
         """The weights of ‖β‖₁ and of ½‖β‖², beside the sum over the rows."""
-        ratio = check_ratio(self.l1_ratio)
+        ratio = share("l1_ratio", self.l1_ratio, zero=True)
         inverse = 0.0
         strength = self.C
         if strength != math.inf:
@@ -128,12 +128,12 @@ class FedLogisticRegression(ClassifierMixin, Federated):  # type: ignore[misc]  
         if self.penalty is None:
             return 0.0, 0.0
         one_of("penalty", self.penalty, ("elasticnet", *_SHARES))
-        share = _SHARES.get(self.penalty, ratio)
-        if ratio not in (0.0, share):
+        l1 = _SHARES.get(self.penalty, ratio)
+        if ratio not in (0.0, l1):
             raise InputError(
                 f"l1_ratio={self.l1_ratio!r} goes with penalty='elasticnet', not {self.penalty!r}"
             )
-        return inverse * share, inverse * (1.0 - share)
+        return inverse * l1, inverse * (1.0 - l1)
 
     def _class_weights(self, totals: Array) -> Array:
         """The weight of each class, (K,), where its rows at all clients weigh ``totals``."""

@@ -10,9 +10,9 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import d2_tweedie_score
 
 from fedsplit.arrays import Array
-from fedsplit.checks import number
+from fedsplit.checks import number, share
 from fedsplit.errors import InputError
-from fedsplit.estimators.federated import Federated, check_ratio
+from fedsplit.estimators.federated import Federated
 from fedsplit.regression.families import FAMILIES
 
 
@@ -43,21 +43,33 @@ class Regressor(RegressorMixin, Federated):  # type: ignore[misc]  # untyped bas
         return {}
 
 
-class PositiveRegressor(Regressor):
+@dataclass(eq=False, repr=False)
+class PenalisedRegressor(Regressor):
+    """A regression with a penalty of weight ``alpha`` on the mean over the rows."""
+
+    _l1: ClassVar[float] = 0.0  # the share of ‖β‖₁ in the penalty
+
+    alpha: float = 1.0
+
+    def _penalty(self, weight: float) -> dict[str, Any]:
+        size = weight * number("alpha", self.alpha, strict=False)
+        ratio = share("l1_ratio", getattr(self, "l1_ratio", self._l1), zero=True)
+        return {"l1": size * ratio, "ridge": size * (1.0 - ratio)}
+
+
+@dataclass(eq=False, repr=False)
+class PositiveRegressor(PenalisedRegressor):
     """A regression with a log link, whose score is the share of the deviance explained."""
 
     _remedy: ClassVar[str] = "raise alpha"
     _power: ClassVar[int]  # of the mean, in the variance
 
-    alpha: float
+    alpha: float = field(default=1.0, kw_only=True)
 
     def score(self, X: object, y: object, sample_weight: object = None) -> float:
         """D², the share of the deviance that is explained."""
         mean = self.predict(X)
         return float(d2_tweedie_score(y, mean, sample_weight=sample_weight, power=self._power))
-
-    def _penalty(self, weight: float) -> dict[str, Any]:
-        return {"ridge": weight * number("alpha", self.alpha, strict=False)}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -98,7 +110,7 @@ class FedLinearRegression(Regressor):
 
 
 @dataclass(eq=False, repr=False)
-class FedRidge(Regressor):
+class FedRidge(PenalisedRegressor):
     """Ridge regression over clients, as Ridge on the pooled rows.
 
     min Σ w_i (x_iᵀβ + β₀ - y_i)² + alpha ‖β‖²
@@ -111,14 +123,12 @@ class FedRidge(Regressor):
         As in ``FedLinearRegression``, which has the same attributes.
     """
 
-    alpha: float = 1.0
-
     def _penalty(self, weight: float) -> dict[str, Any]:
-        return {"ridge": number("alpha", self.alpha, strict=False)}
+        return super()._penalty(1.0)  # of the sum over the rows
 
 
 @dataclass(eq=False, repr=False)
-class FedElasticNet(Regressor):
+class FedElasticNet(PenalisedRegressor):
     """The elastic net over clients, as ElasticNet on the pooled rows.
 
     min Σ w_i (x_iᵀβ + β₀ - y_i)² / (2 Σ w_i) + alpha (l1_ratio ‖β‖₁ + ½ (1 - l1_ratio) ‖β‖²)
@@ -133,17 +143,11 @@ class FedElasticNet(Regressor):
         As in ``FedLinearRegression``, which has the same attributes.
     """
 
-    alpha: float = 1.0
     l1_ratio: float = field(default=0.5, kw_only=True)
-
-    def _penalty(self, weight: float) -> dict[str, Any]:
-        ratio = check_ratio(self.l1_ratio)
-        size = weight * number("alpha", self.alpha, strict=False)
-        return {"l1": size * ratio, "ridge": size * (1.0 - ratio)}
 
 
 @dataclass(eq=False, repr=False)
-class FedLasso(Regressor):
+class FedLasso(PenalisedRegressor):
     """The lasso over clients, as Lasso on the pooled rows.
 
     min Σ w_i (x_iᵀβ + β₀ - y_i)² / (2 Σ w_i) + alpha ‖β‖₁
@@ -156,10 +160,7 @@ class FedLasso(Regressor):
         As in ``FedLinearRegression``, which has the same attributes.
     """
 
-    alpha: float = 1.0
-
-    def _penalty(self, weight: float) -> dict[str, Any]:
-        return {"l1": weight * number("alpha", self.alpha, strict=False)}
+    _l1: ClassVar[float] = 1.0
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -179,8 +180,6 @@ class FedPoissonRegressor(PositiveRegressor):
     _family: ClassVar = "poisson"
     _power: ClassVar[int] = 1
 
-    alpha: float = 1.0
-
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class FedGammaRegressor(PositiveRegressor):
@@ -198,8 +197,6 @@ class FedGammaRegressor(PositiveRegressor):
 
     _family: ClassVar = "gamma"
     _power: ClassVar[int] = 2
-
-    alpha: float = 1.0
 
 
 @dataclass(eq=False, repr=False)

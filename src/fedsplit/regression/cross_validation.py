@@ -17,9 +17,9 @@ from fedsplit.methods.information import FedSplitInformation
 from fedsplit.regression.client.coding import Frame
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import Agreement
+from fedsplit.regression.server.coordinates import Pool
 from fedsplit.regression.server.federation import AboutCosts, CodedRows
 from fedsplit.regression.server.glm import follow, in_robust_units
-from fedsplit.regression.server.pool import Pool
 from fedsplit.regression.server.problem import INFORMATION, FitProblem, set_up
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
+from typing import cast
 from warnings import warn
 
 import pandas as pd
@@ -23,23 +24,14 @@ from fedsplit.regression.client.release import UNSTATED
 from fedsplit.regression.engines import ENGINES
 from fedsplit.regression.fields import with_options
 from fedsplit.regression.options import FitOptions, Regression
-from fedsplit.regression.result.certificate import FitCertificate
 from fedsplit.regression.result.model import Model
-from fedsplit.regression.result.noisy import noisy_model
-from fedsplit.regression.result.parts import (
-    Computation,
-    Estimates,
-    FitStatistics,
-    PooledMoments,
-    fingerprint_of,
-)
+from fedsplit.regression.result.noisy import NoisyModel, noisy_model
+from fedsplit.regression.result.run import Computation
 from fedsplit.regression.server.agreement import Agreement, agree
 from fedsplit.regression.server.bias import ClientsAtHand
 from fedsplit.regression.server.federation import FitDriver, release_rows
 from fedsplit.regression.server.glm import FitReport, glm
-from fedsplit.regression.server.inference import Inference
 from fedsplit.regression.server.private import search_privately
-from fedsplit.regression.server.problem import FitProblem
 from fedsplit.remote.channel import Channel, LocalChannel
 from fedsplit.remote.masked import clients_of_run
 from fedsplit.remote.members import Members, Patience
@@ -59,7 +51,7 @@ def fit(options: FitOptions) -> Model:
     Returns
     -------
     Model
-        Coefficients, standard errors, predictions and the proof.
+        Coefficients, standard errors, predictions and the proof; with ``dp`` a ``NoisyModel``.
 
     Raises
     ------
@@ -89,6 +81,8 @@ def fit(options: FitOptions) -> Model:
         release_rows(channel)  # a model that is kept holds results
     if not model.settled:
         warn(f"the fit did not converge: {model.warnings[-1]}", NotConverged, stacklevel=3)
+    if options.dp is not None:
+        return model
     return replace(model, disclosed_by=partial(disclosed_by, options))
 
 
@@ -161,7 +155,8 @@ def fit_over(channel: Channel, options: FitOptions, before: Channel | None = Non
             channel = stack.enter_context(options.checkpoint.over(channel, about))
         members = Members(channel, patience, summed=summed)
         if options.dp is not None:
-            return fit_with_noise(members, options)
+            # another type, but a checker cannot tell by an option
+            return cast("Model", fit_with_noise(members, options))
         reached: Mapping[str, float] = {}
         while True:
             try:
@@ -174,7 +169,7 @@ def fit_over(channel: Channel, options: FitOptions, before: Channel | None = Non
                 reached = gone.reached or reached
 
 
-def fit_with_noise(members: Members, options: Regression) -> Model:
+def fit_with_noise(members: Members, options: Regression) -> NoisyModel:
     """Fit a regression with noise, of declarations and a fixed number of questions.
 
     Raises
@@ -230,48 +225,21 @@ def make_model(driver: FitDriver, agreement: Agreement, made: FitReport) -> Mode
     made : FitReport
     """
     problem = made.problem
-    inference = made.inference
     history = driver.members.history
     trace = driver.trace
     rows = [row._replace(objective=problem.unit * row.objective) for row in trace.rows]
     if problem.settings.firth:  # which asks about its start first
         trace.start = trace.rows[0].objective
-    estimates = Estimates(
-        names=inference.names,
-        values=inference.coef,
-        covariance=inference.covariance_,
-        robust=inference.robust,
-        errors=inference.errors,
-        aliased=inference.aliased,
-        not_estimable=dict(made.not_estimable),
-        recessions=made.recessions,
-        limit=made.limit,
-        lost_directions=made.lost_directions,
-    )
-    pool = problem.pool
-    shrunk = problem.settings.biased is not None
-    fit = FitStatistics(
-        clients=inference.clients,
-        # n - d counts no degrees of freedom where coefficients are shrunk
-        dispersion=None if shrunk and problem.family.dispersed else inference.dispersion,
-        deviance=inference.deviance,
-        null_deviance=inference.null_deviance,
-        llf=_likelihood(inference, problem),
-        pearson=inference.pearson,
-        calibration=inference.calibration,
-        penalised=inference.penalised,
-        moments=PooledMoments(pool.names, pool.weight, pool.mean, pool.scatter, pool.target),
-        fingerprint=fingerprint_of(dict(zip(problem.rows.names, agreement.moments, strict=True))),
-        missing_values=agreement.missing_values,
-        spread=problem.frame.spread if problem.family.robust else None,
-    )
     run = Computation(
-        certificate=FitCertificate(*made.bounds),
-        converged=inference.converged,
+        certificate=made.certificate,
+        converged=made.converged,
         trace=Trace(problem.unit * trace.start, rows),
         first_round=0,
         rounds=len(rows),
-        proofs=inference.proofs,
+        proofs=[
+            (at, None if each.gap is None else problem.unit * each.gap)
+            for at, each in made.found.proofs
+        ],
         warnings=list(dict.fromkeys([*agreement.warnings, *made.warnings])),
         version=__version__,
         removed=dict(history.removed),
@@ -280,15 +248,8 @@ def make_model(driver: FitDriver, agreement: Agreement, made: FitReport) -> Mode
         summed=driver.members.summed,
     )
     run = run.among([*agreement.exchanges, *history.exchanges[driver.begun :]])
-    model = Model(agreement.plan, problem.settings, estimates, fit, run)
+    model = Model(agreement.plan, problem.settings, run, made.estimates, made.fit)
     if driver.members.channel.free:
         # A model holds its clients only where a question to them costs nothing.
-        return replace(model, at_hand=ClientsAtHand(driver.members, problem), x=inference.x)
+        return replace(model, at_hand=ClientsAtHand(driver.members, problem), x=made.found.x)
     return model
-
-
-def _likelihood(inference: Inference, problem: FitProblem) -> float | None:
-    """The log-likelihood; None if φ would be that of a perfect fit, with any height of the peak."""
-    if problem.family.dispersed and problem.pool.n <= problem.d:
-        return None
-    return inference.log_likelihood

@@ -9,22 +9,21 @@ The signatures and docstrings of ``fit`` and ``path``, the options of ``fedsplit
 import csv
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import KW_ONLY, dataclass, field, fields
-from functools import partial
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.checks import count, number, one_of
+from fedsplit.checks import count, number, one_of, share
 from fedsplit.data.reading import DECIMAL_MARKS, Reading, read_codes
 from fedsplit.data.types import Type
 from fedsplit.errors import InputError, listed
 from fedsplit.methods import METHODS, parse
-from fedsplit.regression.client.privacy.privacy import Privacy, privacy_of
-from fedsplit.regression.client.privacy.scores import bounds_of
+from fedsplit.regression.client.privacy import Privacy, bounds_of, privacy_of
 from fedsplit.regression.engines import ENGINES
-from fedsplit.regression.families import FAMILIES, family_of, known_name, parameters_of
+from fedsplit.regression.families import FAMILIES, family_of, parameters_of, text_of
 from fedsplit.regression.families.family import Family
 from fedsplit.regression.fields import Option, option, options_of
 from fedsplit.remote.checkpoint import Checkpoint
@@ -99,13 +98,6 @@ def _by_column(name: str, value: Any, check: Callable[[str, Any], object]) -> No
 def _yes_or_no(name: str, value: object) -> None:
     if not isinstance(value, bool | np.bool_):
         raise InputError(f"{name} must be True or False, not {value!r}")
-
-
-def _share(name: str, value: object, zero: bool = False, one: bool = True) -> None:
-    """Accept numbers between 0 and 1, and these two where they are allowed."""
-    share = number(name, value, strict=not zero)
-    if share > 1 or (share == 1 and not one):
-        raise InputError(f"{name} must be between 0 and 1, not {value!r}")
 
 
 def _workers(name: str, value: object) -> None:
@@ -187,12 +179,12 @@ class Inputs:
 class Common:
     """The options that determine the models of ``fit`` and of ``path``."""
 
-    family: str = option(
+    family: str | Family = option(
         "gaussian",
         f"Family of the model: {', '.join(FAMILIES)}.",
         "model",
         metavar="NAME",
-        check=partial(one_of, known=FAMILIES),
+        read=str,
     )
     nonnegative: Sequence[str] = option(
         (),
@@ -330,7 +322,7 @@ class Common:
         "pooled fit.",
         "run",
         metavar="SE",
-        check=_share,
+        check=share,
     )
     rounds: int = option(
         500,
@@ -356,7 +348,7 @@ class Common:
     )
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "family", known_name(self.family))
+        self._take_family()
         for each in fields(self):
             check = each.metadata["option"].check
             if each.type is bool:
@@ -372,16 +364,31 @@ class Common:
                 f"exposure needs a log link ({listed(able)}), {self.family} has none: use offset"
             )
 
-    @property
-    def parameters(self) -> dict[str, float]:
-        """The parameters of the family, by name."""
-        found = parameters_of(self.family)
-        return {name: getattr(self, name, value) for name, value in found.items()}
+    def _take_family(self) -> None:
+        """Keep the family as a text, and those of its parameters that are options as options."""
+        given: object = self.family
+        if not isinstance(given, str | Family):
+            raise InputError(f"family must be a name, as in 'poisson', not {given!r}")
+        text = given if isinstance(given, str) else text_of(given)
+        family = family_of(text)
+        others = {}
+        for name, value in parameters_of(family).items():
+            known = next((each for each in fields(self) if each.name == name), None)
+            if known is None:
+                others[name] = f"{name}={value!r}"
+            elif ":" in text:
+                if getattr(self, name) not in (known.default, value):
+                    raise InputError(f"{name} is given twice, in family={text!r} too")
+                object.__setattr__(self, name, value)
+        parameters = f":{','.join(others.values())}" if others else ""
+        object.__setattr__(self, "family", f"{family.name}{parameters}")
 
-    @property
+    @cached_property
     def chosen_family(self) -> Family:
         """The family with its parameters."""
-        return family_of(self.family, self.parameters)
+        family = family_of(str(self.family))
+        own = {name: getattr(self, name) for name in parameters_of(family) if hasattr(self, name)}
+        return replace(family, **own)
 
     @property
     def declared(self) -> Mapping[str, Type]:
@@ -606,13 +613,13 @@ class PathOptions(Regression):
         "pooled fit. It is looser than in `fit`, since each proof costs rounds; `path.model(lam)` "
         "meets that of `fit`.",
         "run",
-        check=_share,
+        check=share,
     )
     l1_ratio: float = option(
         1.0,
         "Share of l1 in the penalty: 1 is the lasso, 0 a ridge.",
         "model",
-        check=partial(_share, zero=True),
+        check=partial(share, zero=True),
     )
     lambdas: Sequence[float] | Array | None = option(
         None,
@@ -623,7 +630,7 @@ class PathOptions(Regression):
     )
     n_lambdas: int = option(50, "Number of values of λ.", "model", check=count)
     ratio: float = option(
-        1e-3, "The smallest λ over the largest.", "model", check=partial(_share, one=False)
+        1e-3, "The smallest λ over the largest.", "model", check=partial(share, one=False)
     )
     folds: int | str | None = option(
         None,

@@ -18,13 +18,12 @@ from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
-from fedsplit.regression.client.findings import Finding, in_lines
+from fedsplit.regression.client.guards.thresholds import Finding, in_lines
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.cross_validation import Fold, cross_validation, make_folds
 from fedsplit.regression.fields import with_options
 from fedsplit.regression.fit import make_model, prepare
 from fedsplit.regression.options import PathOptions, Settings
-from fedsplit.regression.result.certificate import FitCertificate
 from fedsplit.regression.result.model import Model
 from fedsplit.regression.result.table import Summary, aligned, shortened
 from fedsplit.regression.server.agreement import Agreement
@@ -33,6 +32,7 @@ from fedsplit.regression.server.federation import FitDriver, about
 from fedsplit.regression.server.glm import Measures, fit_problem, follow, in_robust_units
 from fedsplit.regression.server.minimise import Minimum
 from fedsplit.regression.server.problem import FitProblem, set_up
+from fedsplit.regression.server.report import FitCertificate
 from fedsplit.remote.channel import LocalChannel
 from fedsplit.remote.members import Members
 from fedsplit.remote.summed import SummedChannel
@@ -148,7 +148,7 @@ class RegularisationPath:
         tol = min(problem.settings.tol, Settings.tol)
         problem = problem.with_penalties(lam * self.l1_ratio, lam * (1.0 - self.l1_ratio), tol)
         driver = FitDriver(self.at_hand.members, problem.settings.rounds)
-        made = driver.run(fit_problem(problem, self.agreement.missing, {}))
+        made = driver.run(fit_problem(problem, self.agreement, {}))
         return make_model(driver, self.agreement, made)
 
     def summary(self) -> Summary:
@@ -255,7 +255,7 @@ def regularisation(
     certificates, unproved = [], []
     for lam, each in zip(lambdas, minima, strict=True):
         point = yield from about(problem, measures.of_proof(each.proof))
-        certificates.append(FitCertificate(*point.bounds))
+        certificates.append(point.certificate)
         if not each.converged:
             what = f"the tolerance is not proved ({each.proof.certificate.reason})"
             several = f"values of lambda, {what}"

@@ -115,8 +115,10 @@ def decode(kind: Any, data: bytes, largest: int = 2**30) -> Any:
         raise InputError(f"message{path.rstrip('`')}: {what}") from None
     except RecursionError:
         raise InputError("message: expected less nesting") from None
-    # msgspec keeps the last of several values of one key, and reads numbers of any length.
-    if msgspec.msgpack.encode(header) != data[8:end]:
+    # msgspec keeps the last of several values of one key, and reads numbers of any length. It
+    # writes the length of a record in three bytes where one is enough without absent fields.
+    sent = data[8:end]
+    if msgspec.msgpack.encode(header) != sent and msgspec.msgpack.encode(_bare(header)) != sent:
         raise InputError("message: expected each key once, in order, and the shortest numbers")
     reader = _Reader(data, body)
     value = reader.read(kind, header, "message")
@@ -157,6 +159,19 @@ def _plain(value: Any, arrays: list[Any]) -> Any:
     if isinstance(value, np.generic) and type(value.item()) in (bool, int, float, str):
         return _plain(value.item(), arrays)
     raise TypeError(f"a value of type {kind.__qualname__} cannot be sent")
+
+
+def _bare(header: Any) -> Any:
+    """What msgspec has read, with plain mappings in place of records."""
+    if isinstance(header, msgspec.Struct):
+        parts = {name: _bare(getattr(header, name)) for name in header.__struct_fields__}
+        given = {name: part for name, part in parts.items() if part is not UNSET}
+        return {TAG: header.__struct_config__.tag, **given}
+    if isinstance(header, list | tuple):
+        return [_bare(each) for each in header]
+    if isinstance(header, dict):
+        return {key: _bare(each) for key, each in header.items()}
+    return header
 
 
 class _Reader:

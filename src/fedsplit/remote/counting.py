@@ -16,10 +16,12 @@ def numbers_in(value: Any) -> int:
     """
     if value is None or isinstance(value, str | bool):
         return 0
-    if isinstance(value, int | float | np.number):
-        return 1
     if isinstance(value, np.ndarray):
         return value.size
+    if isinstance(value, int | float | np.number):
+        return 1
+    if isinstance(value, tuple | list):
+        return sum(map(numbers_in, value))
     if isinstance(value, Mapping):
         return sum(map(numbers_in, value.values()))
     if is_dataclass(value):

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from fedsplit.errors import InputError, RequestError, StateError
 from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.regression.client.questions.fit_question import strict_is_asked
-from fedsplit.regression.client.questions.noisy import NoisySums
+from fedsplit.regression.client.questions import NoisySums, strict_is_asked
 from fedsplit.remote.channel import Reply, Request
 from fedsplit.sites.events import Event
 from fedsplit.sites.log.exchange_log import NOT_LOGGED

@@ -17,10 +17,8 @@ from fedsplit.clients.questions import QUESTIONS
 from fedsplit.errors import InputError, RequestError, listed
 from fedsplit.regression.client.cache import CachedCohort
 from fedsplit.regression.client.coding import Coding
-from fedsplit.regression.client.questions import FIT_QUESTIONS
-from fedsplit.regression.client.questions.noisy import NoisedSum, NoisySums
-from fedsplit.regression.client.questions.sum_question import SumQuestion
-from fedsplit.regression.client.questions.survey import Survey
+from fedsplit.regression.client.questions import NoisedSum, NoisySums, SumQuestion
+from fedsplit.regression.client.survey import FIT_QUESTIONS, Survey
 from fedsplit.remote.channel import Reply, Request, Unprepared
 from fedsplit.remote.messages import (
     PROTOCOL,

@@ -159,28 +159,52 @@ class Histogram:
         return inside.astype(np.float64)
 
     def part(self, x: Array, limit: Withheld) -> Part:
+        return self._counted(self._cell_of(x), list(self._told(x, limit)))
+
+    def joined(self, x: Array, limit: Withheld) -> Part:
+        """What a client sums if no row may be left out, as where half of the rows lie below.
+
+        Rows of a count that is too small are counted in the nearest cells that have enough of them,
+        unless all counts are too small.
+        """
+        counts = self._merged_counts(x)
+        large = [cells for cells, count in counts.items() if count >= limit.smallest]
         cell_of = self._cell_of(x)
+        if large:
+            starts, ends = np.array(large).T
+            for start, end in counts.keys() - set(large):
+                far = np.maximum(starts - end, start - ends)
+                cell_of[(start <= cell_of) & (cell_of < end)] = starts[far.argmin()]
+        return self._counted(cell_of, large)
+
+    def _counted(self, cell_of: NDArray[np.intp], told: list[tuple[int, int]]) -> Part:
+        """The rows of these cells, spread evenly over each."""
         counts = np.zeros((1, self.cells + 2))
-        inside = [np.ones(len(x))]
-        for (start, end), count in self._told(x, limit).items():
-            counts[0, start:end] = count / (end - start)
-            inside.append(((start <= cell_of) & (cell_of < end)).astype(np.float64))
-        return Computed(counts, [RowSum(np.column_stack(inside), np.ones((len(x), 1)))])
+        inside = [np.ones(len(cell_of))]
+        for start, end in told:
+            rows = (start <= cell_of) & (cell_of < end)
+            counts[0, start:end] = rows.sum() / (end - start)
+            inside.append(rows.astype(np.float64))
+        return Computed(counts, [RowSum(np.column_stack(inside), np.ones((len(cell_of), 1)))])
 
     def _cell_of(self, x: Array) -> NDArray[np.intp]:
         return np.searchsorted(self.edges, x, side="right")
 
     def _told(self, x: Array, limit: Withheld) -> dict[tuple[int, int], int]:
         """The counts that leave a client, by the cells that are merged."""
-        counts = np.bincount(self._cell_of(x), minlength=self.cells + 2)
-        merged = self._merged(len(x))
-        ends = [0, *range(1, self.cells + 1, merged), self.cells + 1, self.cells + 2]
-        found = {(start, end): int(counts[start:end].sum()) for start, end in pairwise(ends)}
+        found = self._merged_counts(x)
         told = {cells: count for cells, count in found.items() if count >= limit.smallest}
         if limit.together and told and 0 < len(x) - sum(told.values()) < limit.smallest:
             # all rows but these would be counted: one more count is withheld with them
             told.pop(min(told, key=lambda cells: told[cells]))
         return told
+
+    def _merged_counts(self, x: Array) -> dict[tuple[int, int], int]:
+        """All counts, by the cells that are merged."""
+        counts = np.bincount(self._cell_of(x), minlength=self.cells + 2)
+        merged = self._merged(len(x))
+        ends = [0, *range(1, self.cells + 1, merged), self.cells + 1, self.cells + 2]
+        return {(start, end): int(counts[start:end].sum()) for start, end in pairwise(ends)}
 
     def _merged(self, n: int) -> int:
         """How many cells a client of n rows merges into one."""

@@ -16,22 +16,23 @@ from fedsplit.arrays import Array
 from fedsplit.clients.question import Question
 from fedsplit.files import Stamp
 from fedsplit.losses.observations import Observations
-from fedsplit.regression.client.coding import Coding, Frame, key_of
+from fedsplit.regression.client.coding import (
+    Coding,
+    Frame,
+    check_coding,
+    check_frame,
+    check_question,
+    key_of,
+)
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import Design
 from fedsplit.regression.client.guards.ledger import DisclosureLedger
 from fedsplit.regression.client.guards.rules import WARN, Rules
-from fedsplit.regression.client.numbers import check_numbers
-from fedsplit.regression.client.questions.fit_question import FitQuestion, strict_is_asked
-from fedsplit.regression.client.questions.sum_question import SumQuestion
-from fedsplit.regression.client.statistics.moments import moments_of
-from fedsplit.regression.client.validation import (
-    check_coding,
-    check_frame,
-    check_question,
-)
-from fedsplit.regression.families.grouped import Groups
+from fedsplit.regression.client.guards.thresholds import check_numbers
+from fedsplit.regression.client.moments import moments_of
+from fedsplit.regression.client.questions import FitQuestion, SumQuestion, strict_is_asked
+from fedsplit.regression.families.response import Groups
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request
 from fedsplit.remote.cohort import other_data, same_data

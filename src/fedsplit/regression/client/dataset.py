@@ -10,11 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fedsplit.arrays import Array
 from fedsplit.data.categories import Level, counted_levels, level_codes
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.formula.model_frame import ModelFrame
@@ -24,18 +26,21 @@ from fedsplit.data.texts import check_looks
 from fedsplit.data.types import declaration, level_form
 from fedsplit.errors import InputError
 from fedsplit.regression.client.design import Design
-from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.guards import thresholds
 from fedsplit.regression.client.guards.ledger import DisclosureLedger
+from fedsplit.regression.client.guards.points import of_survey
 from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.regression.client.guards.statements import of_survey
+from fedsplit.regression.client.guards.thresholds import Finding
+from fedsplit.regression.client.moments import OfArgument, TableRows
+from fedsplit.regression.client.noise import BoundedRows, bounded_rows
 from fedsplit.regression.client.plan import Plan, ReadRows
-from fedsplit.regression.client.privacy.bounded_rows import BoundedRows, bounded_rows
-from fedsplit.regression.client.privacy.privacy import Privacy
-from fedsplit.regression.client.response import trials
-from fedsplit.regression.client.statistics.functions import OfArgument, TableRows
+from fedsplit.regression.client.privacy import Privacy
 from fedsplit.regression.client.survey import RowCounts, SurveyAnswer, locally_typed
+from fedsplit.regression.families.response import Trials, check_rows, of_counts, whole
 from fedsplit.statistic import RowSum, Statistic
+
+Counted: TypeAlias = tuple[NDArray[np.intp], Callable[[], list[RowSum]]]
+"""The numbers of rows that were counted, and what makes the sums over them."""
 
 
 class Dataset:
@@ -78,9 +83,7 @@ class Dataset:
         """The file that the rows come from, if they come from one."""
         return self._source.path
 
-    def survey(
-        self, plan: Plan, rules: Rules
-    ) -> tuple[SurveyAnswer, NDArray[np.intp] | None, Callable[[], list[RowSum]]]:
+    def survey(self, plan: Plan, rules: Rules) -> tuple[SurveyAnswer, Callable[[], Counted] | None]:
         """Answer what the columns of a plan hold, before or after types are agreed on.
 
         What there is to complain of in columns of a draft is left to the next question: the
@@ -90,21 +93,23 @@ class Dataset:
         Returns
         -------
         answer : SurveyAnswer
-        where, sums : (n,) array of int or None, callable
-            Which rows were counted, and what makes the sums: names and types of columns are none.
+        counted : callable or None
+            Finds which rows were counted, and what makes the sums; None where none were: names and
+            types of columns are no sums.
         """
         if not plan.draft:
             counts = self._count(plan, rules)
-            return SurveyAnswer((), {}, counts), *self._counted(plan)
+            return SurveyAnswer((), {}, counts), partial(self._counted, plan)
         names, profiles = self._source.names(), self._source.columns(plan.needed)
         with suppress(*_deferred(rules)):
             typed = locally_typed(plan.expanded(names), profiles)
             if typed is not None:
                 counts = self._count(typed, rules)
-                return SurveyAnswer(tuple(names), profiles, counts), *self._counted(typed)
-        return SurveyAnswer(tuple(names), profiles, None), None, list
+                answer = SurveyAnswer(tuple(names), profiles, counts)
+                return answer, partial(self._counted, typed)
+        return SurveyAnswer(tuple(names), profiles, None), None
 
-    def _counted(self, plan: Plan) -> tuple[NDArray[np.intp], Callable[[], list[RowSum]]]:
+    def _counted(self, plan: Plan) -> Counted:
         frame = self.complete(plan)
         where = self.numbers(frame.index.to_numpy(dtype=np.intp))
         return where, partial(of_survey, frame, plan)
@@ -311,3 +316,35 @@ class Dataset:
 def _deferred(rules: Rules) -> tuple[type[Exception], ...]:
     """The errors in columns of a draft that are left to the next question."""
     return () if rules.refuse else (InputError,)
+
+
+def trials(plan: Plan, frame: pd.DataFrame, where: str) -> Trials:
+    """The target and the weight of every row that is used.
+
+    Its ``rows`` and ``groups`` are None where that is every row, and where none is a group.
+    """
+    w = _weights(plan, frame, where)
+    match plan.chosen_family.response(plan, frame, where):
+        case {"successes": successes, "failures": failures}:
+            return of_counts(successes, failures, w)
+        case {"share": share}:
+            whole_counts = (share == 0) | (share == 1) | whole(w * share)
+            why = f"times the trials in {plan.weights} it must be a whole number"
+            target = plan.parsed.target
+            check_rows(whole_counts, frame, share, where, target, why)
+            return of_counts(w * share, w * (1.0 - share), np.ones_like(w))
+        case {"target": b}:
+            used = np.flatnonzero(w > 0)
+            if len(used) == len(b):
+                return Trials(b, w)
+            return Trials(b[used], w[used], used)
+    raise TypeError("a response that is neither a target nor a count")
+
+
+def _weights(plan: Plan, frame: pd.DataFrame, where: str) -> Array:
+    if plan.weights is None:
+        return np.ones(len(frame))
+    w = plan.numbers(plan.weights, frame)
+    why = "a weight is finite and not below zero"
+    check_rows((w >= 0) & np.isfinite(w), frame, w, where, plan.weights, why)
+    return w

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from hashlib import sha256
 from typing import Any
 
@@ -20,29 +20,37 @@ from fedsplit.problem import Problem
 from fedsplit.regression.client.coding import Coding, Frame, key_of
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.design import Design
-from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.guards import thresholds
-from fedsplit.regression.client.guards.extremes import without_extremes
 from fedsplit.regression.client.guards.points import (
     At,
     RowTerms,
     at_named_points,
     check_allowed,
     has_proof,
+    of_points,
     points_of,
     unpadded,
 )
-from fedsplit.regression.client.guards.rounding import RoundedLeastSquares, rounded_parts
+from fedsplit.regression.client.guards.rounding import (
+    RoundedLeastSquares,
+    rounded_parts,
+    without_extremes,
+)
 from fedsplit.regression.client.guards.rules import WARN, Rules
-from fedsplit.regression.client.guards.statements import of_points
-from fedsplit.regression.client.privacy.bounded_rows import BoundedRows
-from fedsplit.regression.client.privacy.privacy import Privacy
-from fedsplit.regression.client.questions.fit_question import FitQuestion, strict_is_asked
-from fedsplit.regression.client.questions.sum_question import SumAnswer, SumQuestion
+from fedsplit.regression.client.guards.thresholds import Finding
+from fedsplit.regression.client.moments import DesignMoments
+from fedsplit.regression.client.noise import BoundedRows
+from fedsplit.regression.client.privacy import Privacy
+from fedsplit.regression.client.questions import (
+    FitQuestion,
+    SumAnswer,
+    SumQuestion,
+    strict_is_asked,
+)
 from fedsplit.regression.client.release import Release
 from fedsplit.regression.client.rows import CostAt, FitRows
-from fedsplit.regression.client.statistics.moments import DesignMoments
 from fedsplit.regression.client.summing import SumsOfCohort
+from fedsplit.regression.client.survey import SurveyAnswer
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Request, Unprepared
 from fedsplit.statistic import RowSum, Values
@@ -76,8 +84,6 @@ class DatasetCohort:
         By name.
     rows : list of Design
         The coded rows, of the clients that take part.
-    sums : SumsOfCohort
-        The same clients, where they tell sums alone.
     records : bool
         Whether what is disclosed is recorded under rules that only warn, too.
     """
@@ -104,7 +110,11 @@ class DatasetCohort:
         # The rows of the last question with noise, with what they were made by.
         self._bounded: tuple[bytes, list[BoundedRows]] | None = None
         self._release = Release(self.datasets, WARN)
-        self.sums = SumsOfCohort(self)
+
+    @cached_property
+    def sums(self) -> SumsOfCohort:
+        """The same clients, where they tell sums alone."""
+        return SumsOfCohort(self)
 
     @property
     def asked_strict(self) -> bool:
@@ -155,7 +165,8 @@ class DatasetCohort:
         clients = self.among(request.key, request.m)
         if self._quadratic or not self.refuses:
             answer = clients.ask(question)
-            self._state_points(request.key, points_of(question, answer.parts), question)
+            if self._release.open:
+                self._state_points(request.key, points_of(question, answer.parts), question)
             return answer
         check_allowed(question)
         question = at_named_points(question)
@@ -203,15 +214,13 @@ class DatasetCohort:
 
     def _state_points(self, key: str, points: Sequence[At] | None, question: CostQuestion) -> None:
         """State what is disclosed at points; None states nothing."""
-        if not self._release.open or points is None or not self._has_proof(key):
+        # of a loss that is no sum over rows it is not known what a point discloses
+        terms = self._prepared[key][1].clients.terms_of(0)
+        if points is None or not (self._quadratic or has_proof(terms)):
             return
         for j, rows in enumerate(self.rows):
             sums = partial(self._of_points, key, points, j, question)
             self._release.state(rows.name, rows.row_ids, sums)
-
-    def _has_proof(self, key: str) -> bool:
-        """Whether it is known which sums over rows are disclosed at a point."""
-        return self._quadratic or has_proof(self._prepared[key][1].clients.terms_of(0))
 
     def _of_points(
         self, key: str, points: Sequence[At], j: int, question: CostQuestion | None = None
@@ -230,38 +239,34 @@ class DatasetCohort:
             self._scaled(frame)
             cost = partial(self._cost, request.key, {})
             return [
-                self._summed(question, self._fit_rows(rows, request.m, frame, partial(cost, j)))
+                self._of_rows(question, self._fit_rows(rows, request.m, frame, partial(cost, j)))
                 for j, rows in enumerate(self.rows)
             ]
         if any(each.of_table for each in question.statistics.values()):
             rules = self.rules.asked(coding.strict)
-            answers: list[SumAnswer | None] = []
-            for name in coding.names:
-                made = self.datasets[name].table_rows(coding.plan, question.statistics, rules)
-                answers.append(None)
-                if made is None:  # that it cannot be read before types are agreed on
-                    self._release.state(name, None, list)
-                    continue
-                table, findings = made
-                places = table.frame.frame.index.to_numpy(dtype=np.intp)
-                where = self.datasets[name].numbers(places)
-                values = {
-                    statistic: self._release.of(name, where, each, table, table.plan)
-                    for statistic, each in question.statistics.items()
-                }
-                answers[-1] = SumAnswer(values, findings)
-            return answers
+            return [self._of_table(question, self.datasets[name], rules) for name in coding.names]
         # by their moments rows are recognised later: they are read again
-        described = any(isinstance(each, DesignMoments) for each in question.statistics.values())
-        self.code(coding) if described else self.load_or_code(coding)
-        answers = [self._summed(question, self._fit_rows(rows, request.m)) for rows in self.rows]
-        for name, statistic in question.statistics.items():
-            if isinstance(statistic, DesignMoments):
-                for rows, answer in zip(self.rows, answers, strict=True):
-                    assert answer is not None
-                    self._told[rows.name] = answer.values[name]
-                self.coded(coding)
-        return answers
+        moments = [
+            name for name, each in question.statistics.items() if isinstance(each, DesignMoments)
+        ]
+        self.code(coding) if moments else self.load_or_code(coding)
+        answers = [self._of_rows(question, self._fit_rows(rows, request.m)) for rows in self.rows]
+        for name in moments:
+            for rows, answer in zip(self.rows, answers, strict=True):
+                self._told[rows.name] = answer.values[name]
+            self.coded(coding)
+        return list(answers)
+
+    def _of_table(self, question: SumQuestion, dataset: Dataset, rules: Rules) -> SumAnswer | None:
+        """What one client answers of its complete rows, before there is a design."""
+        assert question.coding is not None
+        made = dataset.table_rows(question.coding.plan, question.statistics, rules)
+        if made is None:  # that it cannot be read before types are agreed on
+            self._release.state(dataset.name, None, list)
+            return None
+        rows, findings = made
+        where = dataset.numbers(rows.frame.frame.index.to_numpy(dtype=np.intp))
+        return SumAnswer(self._release.sums(dataset.name, where, question, rows), findings)
 
     def _fit_rows(
         self,
@@ -275,15 +280,11 @@ class DatasetCohort:
         matrices = not self.vectors
         return FitRows(self._coding.plan, rows, rules, matrices, self._guarded, m, frame, cost)
 
-    def _summed(self, question: SumQuestion, rows: FitRows) -> SumAnswer:
-        """What one client answers."""
+    def _of_rows(self, question: SumQuestion, rows: FitRows) -> SumAnswer:
+        """What one client answers of its coded rows."""
         name = rows.design.name
-        values = {
-            statistic: self._release.of(name, rows.design.row_ids, each, rows, rows.plan)
-            for statistic, each in question.statistics.items()
-        }
-        findings = () if question.coding is None else self._findings[name]
-        return SumAnswer(values, findings)
+        values = self._release.sums(name, rows.design.row_ids, question, rows)
+        return SumAnswer(values, () if question.coding is None else self._findings[name])
 
     def _cost(self, key: str, known: dict[bytes, Any], j: int, x: Array) -> CostAt:
         """The cost of client j at a point; all clients are evaluated at once, ``known`` is kept."""
@@ -321,12 +322,16 @@ class DatasetCohort:
             self._release.state(name, None, list)  # noise bounds what is disclosed
         return self._bounded[1]
 
-    def survey(self, coding: Coding, name: str) -> Any:
-        """What the columns of a plan hold at one client."""
+    def survey(self, coding: Coding) -> list[SurveyAnswer]:
+        """What the columns of a plan hold at each client."""
         rules = self.rules.asked(coding.strict)
-        answer, where, sums = self.datasets[name].survey(coding.plan, rules)
-        self._release.state(name, where, sums)
-        return answer
+        answers = []
+        for name in coding.names:
+            answer, counted = self.datasets[name].survey(coding.plan, rules)
+            if self._release.open:
+                self._release.state(name, *((None, list) if counted is None else counted()))
+            answers.append(answer)
+        return answers
 
     def _prepare(self, request: Request) -> None:
         """Carry out the preparation that a request brings, unless that was done before."""
@@ -378,7 +383,8 @@ class DatasetCohort:
         if rows.name not in self._told:
             release = Release({}, self.rules.asked(self.asked_strict))
             own = self._fit_rows(rows.restored(), 0)
-            self._told[rows.name] = release.of("", rows.row_ids, DesignMoments(), own, own.plan)
+            statistic, shapes = DesignMoments(), DesignMoments().shapes(own.plan)
+            self._told[rows.name] = release.of("", rows.row_ids, statistic, own, shapes)
         return self._told[rows.name]
 
     def frame(self, key: str) -> Frame:

@@ -1,4 +1,4 @@
-"""A plan says how every client makes numbers of its rows.
+"""A plan says how every client makes numbers of its rows, from the columns of its source.
 
 A plan is a value: it travels, it has a hash, and two clients with the same plan compute the same
 columns. It grows by ``dataclasses.replace``, from the draft that a user wrote to the plan on whose
@@ -7,8 +7,7 @@ types, levels and states all clients agreed. There is no other record of how row
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, Self
@@ -17,20 +16,78 @@ import numpy as np
 import pandas as pd
 
 from fedsplit.arrays import Array, Mask
-from fedsplit.data.categories import Level
+from fedsplit.data.categories import Level, in_levels, merged_codes, readable
 from fedsplit.data.formula.design_columns import DesignColumns
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.formula.model_frame import ModelFrame, Schema
 from fedsplit.data.formula.pooled_functions import outside
 from fedsplit.data.pooled.function import State
-from fedsplit.data.tables import Source, is_missing, to_frame
+from fedsplit.data.tables import Source, Values, is_missing, to_frame
 from fedsplit.data.types import Type
 from fedsplit.errors import InputError, RowError, listed
-from fedsplit.regression.client.reading import read_columns, read_leniently
 from fedsplit.regression.families import FAMILIES, family_of
 from fedsplit.regression.families.family import Family
 from fedsplit.regression.families.response import check_rows
-from fedsplit.remote import codec
+
+
+class ReadColumns(NamedTuple):
+    """Columns as all clients read them.
+
+    Attributes
+    ----------
+    values : dict of str to Values
+        Numbers as float64, categories as categoricals of levels.
+    orders : dict of str to bool
+        The categories that the source stores as such, and whether their order has a meaning.
+    merged : dict of str to str
+        By category, a code such as 01 that was read as the number 1.
+    """
+
+    values: dict[str, Values]
+    orders: dict[str, bool]
+    merged: dict[str, str]
+
+
+def read_columns(
+    source: Source, types: Mapping[str, Type], categories: Collection[str], where: str
+) -> ReadColumns:
+    """Read columns as all clients do.
+
+    Parameters
+    ----------
+    source : Source
+    types : mapping of str to Type
+        Of each column.
+    categories : collection of str
+        Those that have levels.
+    where : str
+        Whose rows they are, for messages.
+    """
+    # Levels are made of text: as float64, whole numbers beyond 2**53 would merge.
+    values = source.take(
+        {column: "text" if column in categories else kind for column, kind in types.items()}
+    )
+    orders = {}
+    merged = {}
+    for column, own in values.items():
+        if column not in categories:
+            continue
+        if isinstance(own, pd.Categorical):
+            orders[column] = bool(own.ordered)
+        if code := merged_codes(own, types[column]):
+            merged[column] = code
+        values[column] = in_levels(where, column, own, types[column])
+    return ReadColumns(values, orders, merged)
+
+
+def read_leniently(
+    source: Source, types: Mapping[str, Type], categories: Collection[str], where: str
+) -> dict[str, Values]:
+    """Read columns in which a value of another type than the column's counts as missing."""
+    try:
+        return read_columns(source, types, categories, where).values
+    except InputError:  # also of a file that cannot be read at all, which then fails again
+        return readable(source.take(dict.fromkeys(types, "text")), types, categories)
 
 
 @dataclass(frozen=True)
@@ -319,15 +376,13 @@ class Plan(BasicPlan):
         return [name for name in super().columns if name not in self.derived]
 
     @cached_property
-    def rows_key(self) -> str:
-        """The hash by which a client recognises rows that it has read: that of all they depend on.
+    def rows_key(self) -> tuple[object, ...]:
+        """By what a client recognises rows that it has read: all that they depend on.
 
         Levels and states are no part of it, so that rows that were read for a survey of a draft
         serve for the plan that is agreed on.
         """
-        types = dict(sorted(self.types.items()))
-        content = types, self.categorical, set(self.others), dict(self.derived)
-        return hashlib.sha256(codec.encode(content)).hexdigest()
+        return dict(self.types), self.categorical, set(self.others), dict(self.derived)
 
     def rows_of(self, source: Source, where: str) -> ReadRows:
         """Read the columns of the plan, and compute those that are derived."""
@@ -350,8 +405,8 @@ class ReadRows(NamedTuple):
 
     Attributes
     ----------
-    key : str
-        The hash of what they depend on, as in ``Plan.rows_key``.
+    key : tuple
+        What they depend on, as in ``Plan.rows_key``.
     rows : int
         The number of all rows.
     frame : (n, c) DataFrame
@@ -362,7 +417,7 @@ class ReadRows(NamedTuple):
         As in ``ReadColumns``.
     """
 
-    key: str
+    key: tuple[object, ...]
     rows: int
     frame: pd.DataFrame
     missing: dict[str, int]

@@ -20,10 +20,11 @@ from fedsplit.regression.client.guards import thresholds
 from fedsplit.regression.client.guards.ledger import Disclosed
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.remote import codec
-from fedsplit.statistic import RowSum, Statistic, Values
+from fedsplit.statistic import RowSum, Shape, Statistic, Values
 
 if TYPE_CHECKING:
     from fedsplit.regression.client.dataset import Dataset
+    from fedsplit.regression.client.questions import SumQuestion
 
 UNSTATED = "unstated"
 """What questions are counted as that do not state what they disclose."""
@@ -122,12 +123,25 @@ class Release:
             if where is not None:
                 own += [Disclosed(where, each) for each in make()]
 
+    def sums(
+        self, name: str, where: NDArray[np.intp], question: SumQuestion, rows: Any
+    ) -> dict[str, Values]:
+        """What a client answers to each statistic of a question."""
+        return {
+            own: self.of(name, where, each, rows, question.shapes[own])
+            for own, each in question.statistics.items()
+        }
+
     def of(
-        self, name: str, where: NDArray[np.intp], statistic: Statistic, rows: Any, plan: Any
+        self,
+        name: str,
+        where: NDArray[np.intp],
+        statistic: Statistic,
+        rows: Any,
+        shapes: Mapping[str, Shape],
     ) -> Values:
         """What a client answers to a statistic: limits, then the sums, rounded under rules."""
-        shapes = statistic.shapes(plan)
-        if self._rules.refuse and not self._within_limits(name, statistic, rows, plan):
+        if self._rules.refuse and not self._within_limits(name, statistic, rows):
             self.state(name, None, list)
             return {part: shape.zeros for part, shape in shapes.items()}
         parts = statistic.sums(rows)
@@ -138,13 +152,13 @@ class Release:
             value = each.value()
             bounds = each.bounds() if self._rules.refuse else None
             values[part] = value if bounds is None else rounded(value, bounds)
-        self.state(
-            name, where, lambda: [own for each in parts.values() for own in each.disclosed()]
-        )
-        made = {part: value.shape for part, value in values.items()}
-        stated = {part: shape.shape for part, shape in shapes.items()}
-        if made != stated:  # a mistake in the statistic
-            raise TypeError(f"{type(statistic).__name__} states {stated}, and makes {made}")
+            if part not in shapes or value.shape != shapes[part].shape:
+                raise TypeError(f"{type(statistic).__name__} states another shape than of {part}")
+        if len(values) != len(shapes):
+            raise TypeError(f"{type(statistic).__name__} states more parts than it makes")
+        if self.open:
+            sums = [own for each in parts.values() for own in each.disclosed()]
+            self.state(name, where, lambda: sums)
         return values
 
     def _check_range(self, name: str, part: RowSum) -> None:
@@ -155,7 +169,7 @@ class Release:
                 own = root * columns
                 thresholds.check_range(name, ["a combination of columns"] * own.shape[1], own)
 
-    def _within_limits(self, name: str, statistic: Statistic, rows: Any, plan: Any) -> bool:
+    def _within_limits(self, name: str, statistic: Statistic, rows: Any) -> bool:
         """Whether a client has answered few enough of a kind; it counts this one.
 
         Raises
@@ -163,7 +177,7 @@ class Release:
         RequestError
             If it has not, and zeros would be no answer.
         """
-        limits = statistic.limits(plan or rows.plan)
+        limits = statistic.limits(getattr(rows, "plan", None))
         dataset = self._datasets.get(name)
         if not limits or dataset is None:
             return True

@@ -17,10 +17,9 @@ from fedsplit.errors import RequestError
 from fedsplit.fixed_point import Limbs
 from fedsplit.last_digits import KEPT, KEPT_OF_ROUNDED, LastDigits
 from fedsplit.regression.client.coding import Coding, key_of
-from fedsplit.regression.client.findings import Finding
-from fedsplit.regression.client.questions.fit_question import FitQuestion
-from fedsplit.regression.client.questions.settle import Settle
-from fedsplit.regression.client.questions.survey import Joint
+from fedsplit.regression.client.guards.thresholds import Finding
+from fedsplit.regression.client.questions import FitQuestion, Settle
+from fedsplit.regression.client.survey import Joint
 from fedsplit.remote.channel import Request, Unprepared
 from fedsplit.remote.summed import FEWEST
 from fedsplit.sums import Summands

@@ -1,17 +1,35 @@
-"""What a client answers about the columns of a draft plan, before anything is agreed on."""
+"""What columns hold, and several questions in one exchange: on these a plan is agreed.
+
+With the table of all questions of a fit beside those of its rounds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
+from fedsplit.clients.question import Question
 from fedsplit.data.categories import Level
-from fedsplit.data.types import ColumnProfile, Type
-from fedsplit.errors import InputError, RequestError
-from fedsplit.regression.client.findings import Finding
+from fedsplit.data.types import ColumnProfile, Type, level_form
+from fedsplit.errors import InputError, RequestError, RowError, listed
+from fedsplit.regression.client.coding import Coding
+from fedsplit.regression.client.guards.thresholds import Finding
 from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.questions import (
+    FitQuestion,
+    NoisySums,
+    Settle,
+    SumAnswer,
+    SumQuestion,
+    read_warnings,
+)
 from fedsplit.regression.families import FAMILIES
+from fedsplit.remote.channel import Request
+from fedsplit.sums import Summands, Total
+
+if TYPE_CHECKING:
+    from fedsplit.regression.client.dataset_cohort import DatasetCohort
 
 
 class RowCounts(NamedTuple):
@@ -127,3 +145,185 @@ def is_class(draft: Plan, profiles: Sequence[ColumnProfile]) -> bool:
             "or shares and a column of trials as weights, or cbind(successes, failures)"
         )
     return False
+
+
+@dataclass(frozen=True)
+class Survey(FitQuestion):
+    """What the columns of a plan hold.
+
+    Of a draft a client answers what its columns can be read as, and counts rows and levels as it
+    would read them alone; numbers that nobody declares to be a category have no levels. Of a plan
+    that has all types it counts alone, and it refuses levels that are not among declared ones.
+    """
+
+    coding: Coding
+
+    answer_type = list[SurveyAnswer]
+    adds = True
+
+    def answer(self, cohort: DatasetCohort, request: Request) -> list[SurveyAnswer]:
+        plan = self.coding.plan
+        answers = cohort.survey(self.coding)
+        for name, answer in zip(self.coding.names, answers, strict=True):
+            if not plan.draft and answer.counts is not None:
+                for column, levels in plan.levels.items():
+                    _check_declared(name, column, levels, answer.counts.levels.get(column, {}))
+        return answers
+
+    @property
+    def summable(self) -> bool:
+        plan = self.coding.plan
+        return not plan.draft and plan.categorical <= set(plan.levels)
+
+    def add(self, to: Summands, entry: SurveyAnswer) -> None:
+        assert entry.counts is not None  # of a plan that is no draft
+        counts = entry.counts
+        to.add([counts.rows, counts.complete, *(counts.missing[each] for each in self._types)])
+        for column, levels in self._levels.items():
+            to.add([counts.levels[column].get(level, 0) for level in levels])
+        to.add([float(bool(counts.warnings))])
+
+    def read(self, total: Total) -> SurveyAnswer:
+        rows, complete = total.count(), total.count()
+        missing = {column: total.count() for column in self._types}
+        levels = {
+            column: {level: total.count() for level in known}
+            for column, known in self._levels.items()
+        }
+        warnings = read_warnings(total)
+        counts = RowCounts(self._types, rows, complete, missing, levels, {}, warnings)
+        return SurveyAnswer((), {}, counts)
+
+    @property
+    def _types(self) -> Mapping[str, Type]:
+        return self.coding.plan.types
+
+    @property
+    def _levels(self) -> dict[str, Sequence[Level]]:
+        """The levels that are counted, by column, in an order that all clients have."""
+        levels = self.coding.plan.levels
+        return {column: levels[column] for column in self._types if column in levels}
+
+    def check(self, entry: SurveyAnswer) -> str:
+        plan, counts = self.coding.plan, entry.counts
+        if not set(entry.profiles) <= set(entry.names):
+            return "types of columns that it has not"
+        if counts is None:
+            return "" if plan.draft else "no counts"
+        expected = {*plan.expanded(entry.names).columns, *plan.others}
+        if set(counts.types) != expected or set(counts.missing) != expected:
+            return "counts of other columns"
+        if not plan.draft and dict(counts.types) != dict(plan.types):
+            return "counts of columns that were read as other types"
+        levelled = set(counts.levels)
+        if not set(counts.orders) <= levelled <= expected - set(plan.others):
+            return "levels of other columns"
+        if not plan.draft and levelled != plan.categorical:
+            return "levels of other columns"
+        return _wrong_counts(counts)
+
+
+def _wrong_counts(counts: RowCounts) -> str:
+    """What is wrong with the numbers and levels of a client: an empty text if nothing is."""
+    for column, levels in counts.levels.items():
+        if not all(_is_level(level, counts.types[column]) for level in levels):
+            return "levels that are not of their column's type"
+    numbers = [counts.rows - counts.complete, counts.complete, *counts.missing.values()]
+    numbers += [n for levels in counts.levels.values() for n in levels.values()]
+    if min(numbers) < 0:
+        return "negative counts"
+    if any(sum(levels.values()) != counts.complete for levels in counts.levels.values()):
+        return "levels of another number of rows"
+    return ""
+
+
+def _check_declared(
+    client: str, column: str, declared: Sequence[Level], present: Mapping[Level, int]
+) -> None:
+    """Raise RowError if a client has a level that is not declared."""
+    others = [level for level in present if level not in set(declared)]
+    if others:
+        where = f"client {client}: column {column}"
+        raise RowError(
+            f"{where} has the level{'s' * (len(others) > 1)} {listed(others)}, "
+            f"which the study does not declare; it declares {listed(declared)}",
+            f"{where} has levels that the study does not declare (its own log says which)",
+        )
+
+
+def _is_level(text: str, kind: Type) -> bool:
+    """Whether a text is a level in its only form."""
+    try:
+        return text == level_form(text.strip(), kind)
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True)
+class Joint(FitQuestion):
+    """Several questions in one exchange, by name: each is checked, counted and admitted by itself.
+
+    The answer of a cohort has its answer to each of them by the same name.
+    """
+
+    questions: Mapping[str, Survey | SumQuestion]
+
+    coding = None
+    answer_type = dict[str, list[SurveyAnswer | SumAnswer | None]]
+    adds = True
+
+    def singles(self) -> list[Question]:
+        return list(self.questions.values())
+
+    def answer(self, cohort: DatasetCohort, request: Request) -> dict[str, list[Any]]:
+        return {name: each.answer(cohort, request) for name, each in self.questions.items()}
+
+    def check_answer(self, value: Any, k: int) -> str:
+        if not isinstance(value, dict) or list(value) != list(self.questions):
+            return "answers to other questions"
+        for name, question in self.questions.items():
+            [kind] = get_args(question.answer_type)
+            # the type of the message leaves open which answer belongs to which question
+            if not all(isinstance(entry, kind) for entry in value[name]):
+                return "the answer to another question"
+            if wrong := question.check_answer(value[name], k):
+                return wrong
+        return ""
+
+    def entries(self, value: Mapping[str, list[Any]]) -> list[Any]:
+        return [entry for each in value.values() for entry in each]
+
+    @property
+    def summable(self) -> bool:
+        return all(each.summable for each in self.questions.values())
+
+    def summands(self, value: Mapping[str, list[Any]]) -> list[Summands]:
+        contributions = []
+        for entries in zip(*value.values(), strict=True):
+            own = Summands()
+            for question, entry in zip(self.questions.values(), entries, strict=True):
+                question.add(own, entry)
+            contributions.append(own)
+        return contributions
+
+    def of_total(self, total: Total) -> dict[str, list[Any]]:
+        return {name: each.of_total(total) for name, each in self.questions.items()}
+
+
+def joined(questions: Mapping[str, FitQuestion]) -> FitQuestion:
+    """Questions as one; a single one travels as it is."""
+    if len(questions) == 1:
+        return next(iter(questions.values()))
+    return Joint({name: _jointly(each) for name, each in questions.items()})
+
+
+def _jointly(question: FitQuestion) -> Survey | SumQuestion:
+    if isinstance(question, Survey | SumQuestion):
+        return question
+    raise TypeError(f"{question.name()} is asked alone")
+
+
+FIT_QUESTIONS: Mapping[str, type[FitQuestion]] = {
+    question.name(): question for question in (Survey, SumQuestion, Joint, Settle, NoisySums)
+}
+"""Everything that clients of a fit answer beside the questions of the rounds, by name."""

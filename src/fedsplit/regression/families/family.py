@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -12,14 +12,104 @@ import numpy as np
 from fedsplit.arrays import Array, Mask
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.families import response
-from fedsplit.regression.families.blocks import Block
-from fedsplit.regression.families.link import Link
 
 if TYPE_CHECKING:  # a plan has a family, and a family reads the rows of a plan
     import pandas as pd
 
     from fedsplit.regression.client.plan import BasicPlan
-    from fedsplit.regression.server.pool import Pool
+    from fedsplit.regression.server.coordinates import Pool
+
+
+AT_REST = 1e-6
+"""Relative size below which a sum that would be zero without rounding is rounding."""
+
+CRUMB = 1e-3
+"""Lower bound on the terms of aᵀδ, relative to ‖a‖‖δ‖."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """η = g(μ), elementwise, where μ is the mean of the target and η the linear predictor.
+
+    Parameters
+    ----------
+    name : str
+        As printed.
+    eta : callable
+        g(μ); with several classes, of the probabilities of one row, (K,) -> (K - 1,).
+    mean : callable
+        g⁻¹(η); with several classes, of every row, (n, K - 1) -> (n, K).
+    slope : callable
+        dμ/dη from η; with several classes, of each one's μ by its own η.
+    multiplicative : bool
+        Whether adding to η multiplies μ, so that an exposure is an offset of its logarithm.
+    """
+
+    name: str
+    eta: Callable[[Array], Array]
+    mean: Callable[[Array], Array]
+    slope: Callable[[Array], Array]
+    multiplicative: bool = False
+
+
+IDENTITY = Link("identity", eta=np.positive, mean=np.positive, slope=np.ones_like)
+LOG = Link("log", eta=np.log, mean=np.exp, slope=np.exp, multiplicative=True)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Coefficients that belong together.
+
+    Attributes
+    ----------
+    name : str
+        What precedes the names of its coefficients, as the class whose predictor it is; empty
+        where there is one predictor.
+    own : tuple of str
+        The names of coefficients that belong to no column, such as thresholds; empty of a block
+        that has one coefficient for each column.
+    follows : float
+        By how much coefficients that belong to no column grow with the predictor of the other
+        block, where a constant is added to it.
+    """
+
+    name: str = ""
+    own: tuple[str, ...] = ()
+    follows: float = 0.0
+
+    @property
+    def of_columns(self) -> bool:
+        """Whether there is one coefficient for each column."""
+        return not self.own
+
+    def names(self, columns: Sequence[str]) -> list[str]:
+        """The names of its coefficients, where a design has these columns."""
+        names = list(self.own or columns)
+        return [f"{self.name}:{each}" for each in names] if self.name else names
+
+
+def shares(A: Array, direction: Array, length: float | None = None) -> Array:
+    """A times a direction, (n,), as shares of the terms of the sums; 0 where that is rounding.
+
+    ``length`` is that of a longer direction that this one is a part of.
+    """
+    terms = A * direction
+    if length is None:
+        length = float(np.linalg.norm(direction))
+    # Entries of the direction that would be zero without rounding are no terms.
+    crumbs = CRUMB * length * np.linalg.norm(A, axis=1)
+    sizes = np.maximum(np.abs(terms).sum(axis=1), crumbs + np.finfo(np.float64).tiny)
+    found: Array = terms.sum(axis=1) / sizes
+    found[np.abs(found) <= AT_REST] = 0.0
+    return found
+
+
+def first_move(moves: Iterable[Array]) -> Array:
+    """Of several moves of each row, (n,), the first that is not 0."""
+    first, *others = moves
+    for each in others:
+        first = np.where(first == 0, each, first)
+    return first
 
 
 @dataclass(frozen=True)
@@ -27,7 +117,7 @@ class Family(ABC):
     """A distribution of the target with its link, and the convex loss that fits it.
 
     A family is a value: its fields are its parameters, such as Huber's δ. They travel in a plan
-    by their names. ``poisson.py`` is a short example.
+    by their names. ``PoissonFamily`` is a short example.
 
     The loss is minus the log-likelihood times φ, up to a constant: its Hessian is the observed
     information, and twice its height above its floor the deviance. A family with a likelihood
@@ -179,6 +269,9 @@ class Family(ABC):
             what = "every count of every client is zero"
         elif self.classifies and (pool.classes == 0).any():
             what = "every row of every client is of the same class"
+            if len(pool.classes) > 2:
+                none = np.flatnonzero(pool.classes == 0) + 1
+                what = f"no client has a row of class {listed(none)} of {len(pool.classes)}"
         if what:
             raise InputError(f"{what}: there is nothing to fit")
 
@@ -189,8 +282,9 @@ class Family(ABC):
 
     @property
     def has_margin(self) -> bool:
-        """Whether ``margin`` says which directions a loss falls along for ever."""
-        return type(self).margin is not Family.margin
+        """Whether ``margins`` say which directions a loss falls along for ever."""
+        own = type(self)
+        return own.margin is not Family.margin or own.margins is not Family.margins
 
     def margin(self, b: Array, t: Array) -> Array:
         """How much moving η by t, (n,), favours each target b, (n,), for ever.
@@ -199,6 +293,23 @@ class Family(ABC):
         positive.
         """
         raise InputError(f"{self.name} has no such direction of recession")
+
+    def margins(self, A: Array, b: Array, directions: Array) -> tuple[Array, Array]:
+        """How much directions, (k, d), favour each target for ever: least and most, (n,).
+
+        They differ where a class is compared with several others. The first direction goes
+        furthest.
+
+        Parameters
+        ----------
+        A : (n, p) array
+            Rows.
+        b : (n,) array
+        directions : (k, d) array
+            In coefficients of the columns of A, by blocks.
+        """
+        margin = self.margin(b, first_move(shares(A, each) for each in directions))
+        return margin, margin
 
     # facts about a fit
 

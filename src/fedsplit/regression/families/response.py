@@ -1,19 +1,110 @@
-"""The response of a client's rows: the vectors on the left of a formula, by name."""
+"""The response of a client's rows: the vectors on the left of a formula, by name.
+
+A row of s successes and f failures is fitted as two rows, of each class, with weights s and f:
+coefficients, standard errors and separation follow as for single trials. What R counts and measures
+by group, rather than by trial, is kept in ``Groups``.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln, xlogy
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.errors import RowError
-from fedsplit.regression.families.grouped import whole
 
 if TYPE_CHECKING:  # a plan has a family, and a family reads the rows of a plan
     import pandas as pd
 
     from fedsplit.regression.client.plan import BasicPlan
+
+WHOLE = 1e-3
+"""A count may be so far from a whole number: R's tolerance."""
+
+
+class Groups(NamedTuple):
+    """What is counted by group.
+
+    Attributes
+    ----------
+    rows : int
+        Groups with at least one trial.
+    floor : float
+        The loss of the model that predicts the share of each group.
+    log_choices : float
+        Σ log C(s + f, s), which the log-likelihood of trials in any order has in addition.
+    """
+
+    rows: int
+    floor: float
+    log_choices: float
+
+
+class Trials(NamedTuple):
+    """A target and its weights; those of grouped rows as rows of one class each.
+
+    Attributes
+    ----------
+    b, w : (n,) arrays
+        Target and weight.
+    rows : (n,) array of int or None
+        Which row of the file each one comes from; None where it is its own.
+    groups : Groups or None
+    """
+
+    b: Array
+    w: Array
+    rows: NDArray[np.intp] | None = None
+    groups: Groups | None = None
+
+
+def whole(counts: Array) -> Mask:
+    """Which are whole numbers from 0 on, (n,)."""
+    valid: Mask = np.isfinite(counts) & (counts >= 0) & (np.abs(counts - np.rint(counts)) <= WHOLE)
+    return valid
+
+
+def of_counts(successes: Array, failures: Array, weights: Array) -> Trials:
+    """Split groups into rows of one class.
+
+    Parameters
+    ----------
+    successes, failures : (k,) arrays
+    weights : (k,) array
+        How often each group counts; a group of weight 0 is left out.
+    """
+    trials = successes + failures
+    used = (trials > 0) & (weights > 0)
+    # two rows for each group, in the order of the groups
+    w = np.column_stack([weights * successes, weights * failures]).ravel()
+    b = np.tile([1.0, 0.0], len(trials))
+    rows = np.repeat(np.arange(len(trials)), 2)
+    kept = w > 0
+    s, f, m, v = (each[used] for each in (successes, failures, trials, weights))
+    floor = float(v @ -(xlogy(s, s / m) + xlogy(f, f / m)))
+    choices = float(v @ (gammaln(m + 1.0) - gammaln(s + 1.0) - gammaln(f + 1.0)))
+    groups = Groups(int(used.sum()), floor, choices)
+    return Trials(b[kept], w[kept], rows[kept], groups)
+
+
+def pearson_parts(rows: NDArray[np.intp], b: Array, w: Array, mu: Array) -> Array:
+    """Pearson's (s - mμ)²/(mμ(1 - μ)) of groups of m trials, (n,), at the first row of each.
+
+    Parameters
+    ----------
+    rows : (n,) array of int
+        Which group each row is of: the one or two rows of a group come one after the other.
+    b, w, mu : (n,) arrays
+        Class, number of trials and predicted probability of each row.
+    """
+    first = np.flatnonzero(np.diff(rows, prepend=-1))
+    trials, residuals = (np.add.reduceat(each, first) for each in (w, w * (b - mu)))
+    parts: Array = np.zeros_like(mu)
+    parts[first] = np.square(residuals) / (trials * mu[first] * (1.0 - mu[first]))
+    return parts
 
 
 def numbers(plan: BasicPlan, frame: pd.DataFrame) -> Array:

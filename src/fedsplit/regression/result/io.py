@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -17,6 +18,7 @@ import pandas as pd
 
 from fedsplit import files
 from fedsplit.errors import InputError
+from fedsplit.regression.result.fitted import FittedModel
 from fedsplit.regression.result.model import Model
 from fedsplit.regression.result.noisy import NoisyModel
 
@@ -43,7 +45,7 @@ def check_folder(folder: Path) -> None:
             )
 
 
-def save(model: Model, folder: Path) -> None:
+def save(model: FittedModel, folder: Path) -> None:
     """Write ``model.json``: what ``to_dict`` says, all parts of the model, and a digest of both."""
     check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -58,6 +60,8 @@ def save(model: Model, folder: Path) -> None:
 
 def load(path: str | Path) -> Model:
     """A model that ``Model.save`` wrote. Nothing in the file is executed."""
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"a saved model is named by its folder, not by {type(path).__name__}")
     folder = Path(path)
     where, again = folder / RECORD, "fit the model again"
     try:
@@ -71,18 +75,11 @@ def load(path: str | Path) -> Model:
             return model
     except FileNotFoundError:
         raise InputError(f"{folder}: there is no {RECORD}: is it a saved model?") from None
-    except (
-        OSError,
-        ValueError,
-        TypeError,
-        KeyError,
-        AttributeError,
-        RecursionError,  # of nested JSON
-    ) as error:
-        what = " ".join(str(error).split())[:80]
-        raise InputError(
-            f"{where}: not a saved model, or a damaged one ({what}): {again}"
-        ) from None
+    except OSError as error:
+        reason = (error.strerror or "no reason is known").lower()
+        raise InputError(f"{where}: cannot be read: {reason}") from None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # of nested JSON
+        raise InputError(f"{where}: is no saved model, or was damaged: {again}") from None
     if found != FORMAT:
         raise InputError(
             f"{where}: saved in format {found}, this version reads format {FORMAT}: {again}"
@@ -159,14 +156,14 @@ def _digest(record: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
-def write_trace(model: Model, path: Path) -> None:
+def write_trace(model: FittedModel, path: Path) -> None:
     """Write all exchanges as CSV, with a column for the seconds of each client.
 
     A line has the number of the round, which is 0 before the first and the last one after it.
     """
     rows = pd.DataFrame(model.trace.rows).drop(columns="latency")
     numbers = np.arange(1, len(rows) + 1) - model.run.first_round
-    rows.index = pd.Index(np.clip(numbers, 0, model.rounds), name="round")
+    rows.index = pd.Index(np.clip(numbers, 0, model.run.rounds), name="round")
     for name, seconds in model.trace.latency.items():
         rows[f"seconds of {name}"] = seconds
     files.write(path, rows.to_csv())

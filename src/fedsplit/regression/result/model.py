@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -13,20 +13,13 @@ import pandas as pd
 from scipy.special import fdtrc
 
 from fedsplit.arrays import Array
-from fedsplit.checks import number
 from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import InputError
-from fedsplit.loop.trace import Trace
-from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.families.family import Family
-from fedsplit.regression.options import Settings
-from fedsplit.regression.result import facts, table
-from fedsplit.regression.result.certificate import FitCertificate
-from fedsplit.regression.result.parts import Computation, Estimates, FitStatistics
-from fedsplit.regression.result.prediction import Kind, Unseen, predict
-from fedsplit.regression.result.student import t_quantile, t_tail
+from fedsplit.regression.result import table
+from fedsplit.regression.result.fitted import FittedModel
 from fedsplit.regression.server.bias import Bias, ClientsAtHand, bias
 from fedsplit.regression.server.minimise import PROOF
+from fedsplit.regression.server.report import FitCertificate, FitStatistics
 
 OVERDISPERSED = 1.5
 """Above this X²/df there is a warning: standard errors are too small by more than a fifth."""
@@ -51,23 +44,13 @@ class FTest(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Model:
+class Model(FittedModel):
     """A regression over clients that keep their rows, with the numbers of the pooled fit.
-
-    Properties have the names of statsmodels' results.
 
     Attributes
     ----------
-    plan : Plan
-        The formula and the categories that the clients agreed on.
-    settings : Settings
-        The options of the fit.
-    estimates : Estimates
-        The coefficients and their covariances.
     fit : FitStatistics
         How well the model fits, and to which rows.
-    run : Computation
-        How it was computed, and what is proved.
     at_hand, x : ClientsAtHand or None, (r,) array or None
         The regression and its solution in the coordinates of the rounds, where the clients are at
         hand. No rows are held: they are read and coded again when they are needed.
@@ -75,11 +58,7 @@ class Model:
         Computes the table of ``disclosure``, where the files are one's own.
     """
 
-    plan: Plan
-    settings: Settings
-    estimates: Estimates
     fit: FitStatistics
-    run: Computation
     at_hand: ClientsAtHand | None = field(default=None, repr=False)
     x: Array | None = field(default=None, repr=False)
     disclosed_by: Callable[[str | None], pd.DataFrame] | None = field(default=None, repr=False)
@@ -88,46 +67,9 @@ class Model:
         state = "converged" if self.converged else "NOT converged"
         return f"<Model {self._described}, {self.nobs:,} rows of {self._clients}, {state}>"
 
-    @property
-    def _described(self) -> str:
-        formula = table.shortened(self.formula)
-        return f"{self.family.name}, {formula}: {self.estimates.rank:,} coefficients"
-
-    @property
-    def _clients(self) -> str:
-        return f"{self.n_clients:,} client{'s' * (self.n_clients != 1)}"
-
-    def _repr_html_(self) -> str:
-        return table.fragment(self)
-
     def __getstate__(self) -> dict[str, Any]:
         """Results alone: what is pickled holds no row, and no way to one."""
         return {**vars(self), "at_hand": None, "x": None, "disclosed_by": None}
-
-    @property
-    def family(self) -> Family:
-        return self.settings.chosen_family
-
-    @property
-    def formula(self) -> str:
-        return self.plan.formula
-
-    @property
-    def terms(self) -> dict[str, list[str]]:
-        """The columns of each term of the formula, by the text of the term."""
-        return facts.terms(self.plan)
-
-    @property
-    def params(self) -> pd.Series:
-        """The coefficients, in the units of the data; nan where one is not estimated."""
-        return self.estimates.series(self.estimates.values, "coef")
-
-    @property
-    def bse(self) -> pd.Series | None:
-        """Model-based standard errors; None with ``se_reason``."""
-        if self.estimates.covariance is None:
-            return None
-        return self.estimates.series(np.sqrt(np.diag(self.estimates.covariance)), "se")
 
     @property
     def robust_bse(self) -> pd.Series | None:
@@ -160,23 +102,6 @@ class Model:
         if self.family.has_likelihood:
             return "with as many coefficients as rows no dispersion can be estimated"
         return f"{self.family.name} has no likelihood: use robust standard errors"
-
-    @property
-    def tvalues(self) -> pd.Series | None:
-        """Coefficients over their standard errors: t for gaussian and gamma, z elsewhere."""
-        if self.bse is None:
-            return None
-        return self.params / self.bse
-
-    @property
-    def pvalues(self) -> pd.Series | None:
-        """Two-sided p-values by Student's t or the normal distribution, as R's ``summary``.
-
-        None without standard errors, and for a fit that did not converge.
-        """
-        if self.tvalues is None or not self.settled:
-            return None
-        return 2 * t_tail(self.tvalues.abs(), self._df_reference)
 
     @property
     def settled(self) -> bool:
@@ -247,11 +172,6 @@ class Model:
         ]
 
     @property
-    def removed(self) -> dict[str, str]:
-        """The clients that were removed during the run, with the reason."""
-        return dict(self.run.removed)
-
-    @property
     def aliased(self) -> Sequence[str]:
         """The coefficients of columns that those before them determine."""
         return self.estimates.aliased
@@ -262,19 +182,9 @@ class Model:
         return dict(self.estimates.not_estimable)
 
     @property
-    def exchanges(self) -> int:
-        """Number of exchanges with every client in all, from its file to the table."""
-        return self.run.exchanges
-
-    @property
     def rounds(self) -> int:
         """Number of exchanges by the method, set-up and proofs included."""
         return self.run.rounds
-
-    @property
-    def trace(self) -> Trace:
-        """One row per exchange: to agree on the model, of the method, and about the fit."""
-        return self.run.trace
 
     @property
     def deviance(self) -> float:
@@ -292,11 +202,16 @@ class Model:
         return self.fit.dispersion
 
     @property
-    def delta(self) -> float | None:
-        """Huber's δ in the unit of the target; None of another family."""
-        if not self.family.robust:
-            return None
-        return self.settings.delta * (self.fit.spread or 1.0)
+    def missing_values(self) -> Mapping[str, int]:
+        return self.fit.missing_values
+
+    @property
+    def rows_left_out(self) -> int:
+        return int(self.clients["missing"].sum())
+
+    @property
+    def spread(self) -> float | None:
+        return self.fit.spread
 
     @property
     def llf(self) -> float | None:
@@ -332,32 +247,18 @@ class Model:
     @property
     def df_null(self) -> int:
         """Degrees of freedom of the null deviance."""
-        return self._predictors * (self.nobs - Formula(self.formula).intercept)
+        own = sum(len(block.own) for block in self.family.blocks(self.plan.classes))
+        return self._predictors * (self.nobs - self.plan.design_columns.intercept) - own
 
     @property
     def _predictors(self) -> int:
         """How many linear predictors a row has."""
-        return len(self.family.blocks(self.plan.classes))
+        return sum(block.of_columns for block in self.family.blocks(self.plan.classes))
 
     @property
     def grouped(self) -> bool:
         """Whether a row stands for several trials: successes and failures, or a share of trials."""
         return self.plan.shares or Formula(self.formula).grouped is not None
-
-    @property
-    def modelled(self) -> str | None:
-        """The class, or what is counted, whose probability a model of two classes is about."""
-        if not self.family.binary:
-            return None
-        formula = Formula(self.formula)
-        if formula.grouped is not None:
-            return formula.grouped[0]
-        if formula.target_column is None or not self.plan.classes:
-            return formula.target
-        label = str(self.plan.classes[1])
-        if label in ("1", "True"):
-            return f"{formula.target} = {label}"
-        return label
 
     @property
     def r_squared(self) -> float | None:
@@ -396,22 +297,6 @@ class Model:
         p = float(fdtrc(self.df_model, self.df_resid, value))
         return FTest(value, self.df_model, self.df_resid, p)
 
-    def cov_params(self, robust: bool = False) -> pd.DataFrame:
-        """The covariance of the coefficients, (d, d).
-
-        Parameters
-        ----------
-        robust : bool
-            Clustered by client, for rows of one client that are alike, rather than model-based.
-        """
-        matrix = self.estimates.covariance
-        if robust:
-            matrix = None if self.estimates.robust is None else self.estimates.robust.matrix
-        if matrix is None:
-            raise InputError(f"there is no {'robust ' * robust}covariance: {self._lacks(robust)}")
-        names = list(self.estimates.names)
-        return pd.DataFrame(matrix, index=names, columns=names)
-
     def _lacks(self, robust: bool) -> str | None:
         """Why there is no covariance."""
         if self.settings.firth:
@@ -421,63 +306,17 @@ class Model:
         least = "ten clients or more with secure sums" if self.run.summed else "two clients or more"
         return f"it needs {least}, and more rows than coefficients"
 
-    def conf_int(self, alpha: float = 0.05, robust: bool = False) -> pd.DataFrame:
-        """Confidence intervals, by Student's t for gaussian and gamma, else by the normal law.
-
-        Parameters
-        ----------
-        alpha : float
-            One minus the level: 0.05 for intervals of 95 %.
-        robust : bool
-            Clustered by client, by Student's t with ``robust_df`` degrees of freedom.
-
-        Returns
-        -------
-        DataFrame
-            One row per coefficient, with the columns ``lower`` and ``upper``.
-        """
-        if not 0 < number("alpha", alpha) < 1:
-            raise InputError(f"alpha must be between 0 and 1, not {alpha!r}")
-        errors = np.sqrt(np.diag(self.cov_params(robust)))
-        df: float | Array = self._df_reference
-        if robust and self.estimates.robust is not None:
-            df = self.estimates.robust.df
-        half = t_quantile(1 - alpha / 2, df) * errors
-        return pd.DataFrame({"lower": self.params - half, "upper": self.params + half})
-
-    def summary(self) -> table.Summary:
-        """The table as text: ``print(model.summary())``."""
-        return table.summary(self)
-
     def head(self) -> list[str]:
-        """The lines of the summary above the coefficients."""
         return list(table.head(self))
 
     def foot(self) -> list[str]:
-        """The lines of the summary below the coefficients."""
         return list(table.foot(self))
 
-    def predict(
-        self, frame: object, kind: Kind = "mean", *, unseen: Unseen = "error"
-    ) -> pd.Series | pd.DataFrame:
-        """Predictions for the rows of a frame, or of a file.
+    def about_clients(self) -> list[str]:
+        return table.clients_table(self.clients)
 
-        Parameters
-        ----------
-        frame : DataFrame or path
-            Needs the columns of the formula's right-hand side. A row with a missing value has no
-            prediction. Where coefficients grow without
-            bound, a row that recedes has the limit of its prediction.
-        kind : str
-            "mean" is the expected target, for two classes the probability of the second, and for
-            more the probability of each; "link" is the linear predictor; "class" is the most
-            probable class.
-        unseen : str
-            "nan" gives rows with a level that no client had no prediction; "error" refuses them.
-        """
-        fitted = np.nan_to_num(self.estimates.predicting)
-        recessions, reading = self.estimates.recessions, self.settings.reading
-        return predict(self.plan, self.family, fitted, frame, kind, unseen, recessions, reading)
+    def to_dict(self) -> dict[str, Any]:
+        return super().to_dict() | table.pooled_numbers(self)
 
     def disclosure(self, person: str | None = None) -> pd.DataFrame:
         """How much of what the clients answered can rest on one row: computed by fitting again.
@@ -533,38 +372,8 @@ class Model:
         errors = self.estimates.errors[known]
         return bias(clients, x, back, errors, self.params[known], method, **settings)
 
-    def to_dict(self) -> dict[str, Any]:
-        """All numbers of the summary, as JSON can hold them."""
-        return facts.to_dict(self)
-
-    # What writes models imports this module, and the page imports matplotlib, which takes longer
-    # than all the rest.
-
-    def save(self, path: str | Path) -> None:
-        """Write ``model.json`` into a folder, for ``fedsplit.load``."""
-        from fedsplit.regression.result import io
-
-        io.save(self, Path(path))
-
     def report(self, path: str | Path) -> None:
         """Write a self-contained page: table, intervals, convergence, clients, settings."""
         from fedsplit.regression.result import page
 
         page.write(page.pooled_html(self), Path(path))
-
-    def write(self, path: str | Path) -> None:
-        """Write the model, its trace as CSV and its page ``report.html`` into a folder.
-
-        Raises
-        ------
-        InputError
-            If the folder has a file of such a name that fedsplit did not write.
-        """
-        from fedsplit.regression.result import io
-
-        folder = Path(path)
-        io.check_folder(folder)
-        # The page takes longest and is most likely to be interrupted, so it comes first.
-        self.report(folder / io.PAGE)
-        io.write_trace(self, folder / io.TRACE)
-        self.save(folder)

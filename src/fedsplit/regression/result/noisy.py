@@ -9,22 +9,16 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import pandas as pd
 
-from fedsplit.errors import InputError
 from fedsplit.loop.trace import Trace
-from fedsplit.regression.client.privacy.accounting import noise_multiplier
-from fedsplit.regression.client.privacy.privacy import Privacy
+from fedsplit.regression.client.privacy import Privacy, noise_multiplier
 from fedsplit.regression.options import Settings
 from fedsplit.regression.result import table
-from fedsplit.regression.result.certificate import FitCertificate
-from fedsplit.regression.result.model import Model
-from fedsplit.regression.result.parts import Computation, Estimates, FitStatistics
-from fedsplit.regression.server.bias import Bias
-from fedsplit.regression.server.inference import CLIENT_COLUMNS
+from fedsplit.regression.result.fitted import FittedModel
+from fedsplit.regression.result.run import Computation
 from fedsplit.regression.server.private import PrivateEstimate, PrivateSearch
+from fedsplit.regression.server.report import Estimates, FitCertificate
 from fedsplit.remote.history import History
-from fedsplit.remote.summed import ALL
 from fedsplit.version import __version__
 
 
@@ -37,6 +31,8 @@ class NoiseReport(NamedTuple):
         Who took part.
     rows, rows_error : float
         The number of rows, with noise, and the standard deviation of that noise.
+    dispersion : float
+        φ, with noise, or an upper bound; nan where the noise hides it.
     noise_se : sequence of float
         The part of the noise in each standard error.
     multiplier : float
@@ -48,18 +44,19 @@ class NoiseReport(NamedTuple):
     clients: Sequence[str]
     rows: float
     rows_error: float
+    dispersion: float
     noise_se: Sequence[float]
     multiplier: float
     score: float
     weight: float
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class NoisyModel(Model):
+@dataclass(frozen=True, eq=False, repr=False)
+class NoisyModel(FittedModel):
     """A regression whose clients added noise to all that they sent; it is not the pooled fit.
 
-    Nothing is proved about it, and nothing is known of a single client: ``clients`` has one row for
-    all, and there is no deviance and no log-likelihood.
+    Nothing is proved about it, nothing is known of a single client, and there is no deviance and no
+    log-likelihood.
 
     Attributes
     ----------
@@ -71,6 +68,16 @@ class NoisyModel(Model):
     def __repr__(self) -> str:
         rows = f"about {self.nobs:,} rows of {self._clients}"
         return f"<NoisyModel {self._described} with noise, {rows}>"
+
+    @property
+    def nobs(self) -> int:
+        """The number of rows, with noise."""
+        return max(0, round(self.noise.rows))
+
+    @property
+    def dispersion(self) -> float | None:
+        """φ, or an upper bound of it; nan where the noise hides it."""
+        return self.noise.dispersion
 
     @property
     def privacy(self) -> Privacy:
@@ -105,10 +112,6 @@ class NoisyModel(Model):
     @property
     def n_clients(self) -> int:
         return len(self.noise.clients)
-
-    def bias_of(self, method: str, **settings: Any) -> Bias:
-        """Raise InputError: the budget allows no more questions."""
-        raise InputError("with dp no more questions are asked: there is nothing to compare")
 
     def head(self) -> list[str]:
         simulated = []
@@ -145,6 +148,7 @@ class NoisyModel(Model):
             "simulated": self.privacy.seed is not None,
             **self.noise._asdict(),
         }
+        del privacy["dispersion"]  # which JSON has beside the numbers of all models
         return {**super().to_dict(), "privacy": privacy}
 
     def report(self, path: str | Path) -> None:
@@ -163,17 +167,11 @@ def noisy_model(
     errors = noise_se
     if found.covariance is not None:
         errors = np.sqrt(np.diag(found.covariance))
-    clients = pd.DataFrame(
-        [(max(0, round(found.rows)), 0, math.nan, math.nan, math.nan, "")],
-        columns=list(CLIENT_COLUMNS),
-        index=pd.Index([ALL], name="client"),
-    )
     trace = Trace(math.nan, list(history.exchanges))
     return NoisyModel(
         plan=found.plan,
         settings=settings,
         estimates=Estimates(found.plan.names, found.coef, found.covariance, None, errors),
-        fit=FitStatistics(clients, found.dispersion, deviance=math.nan),
         run=Computation(
             certificate=FitCertificate(
                 None, None, "the estimate has noise in it, for privacy, and is not the pooled fit"
@@ -193,6 +191,7 @@ def noisy_model(
             clients=list(found.clients),
             rows=found.rows,
             rows_error=found.rows_error,
+            dispersion=found.dispersion,
             noise_se=noise_se.tolist(),
             multiplier=noise_multiplier(privacy.epsilon, privacy.delta),
             score=search.bounds.score,

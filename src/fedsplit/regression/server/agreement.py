@@ -24,17 +24,18 @@ from fedsplit.errors import InputError, listed
 from fedsplit.loop.trace import Row
 from fedsplit.regression.client.coding import Coding
 from fedsplit.regression.client.design import Moments
-from fedsplit.regression.client.findings import Finding, in_lines
+from fedsplit.regression.client.guards.thresholds import Finding, in_lines
+from fedsplit.regression.client.moments import OfArgument, RowsInside
 from fedsplit.regression.client.plan import DerivedColumn, Plan, columns_of
-from fedsplit.regression.client.questions.sum_question import SumAnswer, SumQuestion
-from fedsplit.regression.client.questions.survey import Survey
-from fedsplit.regression.client.statistics.functions import OfArgument, RowsInside
-from fedsplit.regression.client.survey import RowCounts, SurveyAnswer
+from fedsplit.regression.client.questions import SumAnswer, SumQuestion
+from fedsplit.regression.client.survey import RowCounts, Survey, SurveyAnswer
+from fedsplit.regression.families import parameters_of
 from fedsplit.regression.options import Settings
-from fedsplit.regression.server.column_types import (
+from fedsplit.regression.server.columns import (
     check_declared,
     check_present,
     with_columns,
+    with_levels,
     with_types,
 )
 from fedsplit.regression.server.federation import (
@@ -43,7 +44,6 @@ from fedsplit.regression.server.federation import (
     SummedClients,
     code_rows,
 )
-from fedsplit.regression.server.levels import with_levels
 from fedsplit.statistic import Statistic
 
 USED = ""
@@ -224,10 +224,11 @@ def draft_of(
     """What a user has said of a model, before any client is asked."""
     if not settings.intercept:
         formula = formula.without_intercept()
+    family = settings.chosen_family
     plan = Plan(
         formula=formula.text,
-        family=settings.family,
-        parameters=settings.parameters,
+        family=family.name,
+        parameters=parameters_of(family),
         types=settings.declared,
         weights=settings.weights,
         offset=settings.offset,
@@ -340,7 +341,9 @@ def agree_on_columns(draft: Plan, settings: Settings) -> Dialogue[AgreedPlan]:
                 "the client out, or choose leave-out for empty sites"
             )
         check_present(plan, {name: each.names for name, each in full.items()})
-        check_declared(settings.declared, (each.names for each in answers.values()))
+        names = [each.names for each in answers.values()]
+        check_declared("types", settings.declared, names)
+        check_declared("levels", settings.declared_levels, names)
         plan = with_types(plan, full)
         uncounted = tuple(name for name, each in full.items() if not _is_counted(each, plan))
         if uncounted:

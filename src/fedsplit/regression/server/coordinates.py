@@ -1,22 +1,338 @@
-"""The coordinates of the rounds, and the way back to coefficients in the units of the files."""
+"""The coordinates of the rounds, and the way back to coefficients in the units of the files.
+
+The pooled moments say which columns those before them determine, and in which coordinates the
+others are orthonormal.
+
+Moments have about 15 digits, and so has the squared length of what other columns leave of a column:
+they cannot tell a column that differs from others by 1e-8 from one that does not. In coordinates in
+which that difference is a column of its own, moments can. So where they are poor, clients are asked
+for moments once more, in the coordinates that follow from the first ones.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import block_diag
+from scipy.linalg import block_diag, solve_triangular
+from scipy.special import logsumexp
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.dialogue import Dialogue
-from fedsplit.regression.client.design import Scaling
-from fedsplit.regression.client.precise import combine
-from fedsplit.regression.families.blocks import Block
+from fedsplit.errors import InputError, listed
+from fedsplit.regression.client.design import Moments, Scaling, combine
+from fedsplit.regression.client.moments import CombinedProducts
+from fedsplit.regression.families.family import Block
 from fedsplit.regression.options import Settings
-from fedsplit.regression.server.federation import CodedRows
-from fedsplit.regression.server.orthogonal import check_independent, orthogonalise
-from fedsplit.regression.server.pool import Pool
+from fedsplit.regression.server.federation import CodedRows, sums_of
+
+ALIKE = 1e-13
+"""A column whose deviation is a smaller share of its mean is constant, but for rounding."""
+
+
+class Pool:
+    """The moments of all clients, and what they reveal about the columns.
+
+    Parameters
+    ----------
+    moments : sequence of Moments
+        One per client, of the same p columns.
+    intercept : int or None
+        Which column is the constant term, if there is one.
+    centred : bool
+        Whether the loss has a constant beside the columns, such as thresholds.
+
+    Attributes
+    ----------
+    names : list of str
+        Of the columns.
+    n, weight : int, float
+        Rows, and the sum of their weights.
+    mean, scatter : (p,) and (p, p) arrays
+        Of the columns, as in ``Moments``.
+    target, spread : float
+        Mean and standard deviation of the target.
+    net_target, cross : float, (p,) array
+        As ``net_mean`` and ``cross`` in ``Moments``.
+    log_exposure : float
+        The logarithm of the mean of e^offset.
+    classes : (K,) array
+        Rows of each class; empty unless the target is a class.
+    floor : float
+        Of all clients, as in ``Moments``.
+    """
+
+    # overflow is reported below, by the name of the column
+    @np.errstate(over="ignore", invalid="ignore")
+    def __init__(
+        self, moments: Sequence[Moments], intercept: int | None, centred: bool = False
+    ) -> None:
+        self.intercept = intercept
+        self.centred = centred or intercept is not None
+        self.names = list(moments[0].names)
+        self.n = sum(each.n for each in moments)
+        self.weight = sum(each.weight for each in moments)
+        shares = np.array([each.weight for each in moments]) / self.weight
+        means = np.stack([each.mean for each in moments])
+        self.mean: Array = shares @ means
+        between = np.sqrt(shares * self.weight)[:, None] * (means - self.mean)
+        within = np.sum([each.scatter for each in moments], axis=0)
+        self.scatter: Array = within + between.T @ between
+        targets = np.array([each.target_mean for each in moments])
+        self.target = float(shares @ targets)
+        target_within = sum(each.target_scatter for each in moments)
+        target_between = self.weight * float(shares @ np.square(targets - self.target))
+        self.spread = float(np.sqrt((target_within + target_between) / self.weight))
+        nets = np.array([each.net_mean for each in moments])
+        self.net_target = float(shares @ nets)
+        self.cross: Array = np.sum([each.cross for each in moments], axis=0)
+        if self.cross.size:
+            self.cross = self.cross + (shares * (nets - self.net_target)) @ means * self.weight
+        exposed = logsumexp([each.log_exposed for each in moments])
+        self.log_exposure = float(exposed - np.log(self.weight))
+        self.classes = np.sum([each.classes for each in moments], axis=0)
+        self.floor = sum(each.floor for each in moments)
+        squares = zip(self.names, np.diag(self.scatter), strict=True)
+        for name, value in [("the target", self.spread), *squares]:
+            if not np.isfinite(value):
+                raise InputError(
+                    f"{name}: the squares of its values are beyond float64, use another unit"
+                )
+
+    @property
+    def constant(self) -> Mask:
+        """Which columns have the same value in every row, (p,)."""
+        variance = np.diag(self.scatter) / self.weight
+        size = np.maximum(np.square(self.mean), np.finfo(np.float64).tiny)
+        same: Mask = variance <= ALIKE**2 * size
+        return same
+
+    @property
+    def sizes(self) -> Array:
+        """The root mean square of every column, (p,)."""
+        sizes: Array = np.hypot(np.sqrt(np.diag(self.scatter) / self.weight), self.mean)
+        return sizes
+
+    @property
+    def empty(self) -> Mask:
+        """Which columns are zero, or constant beside a constant of the model, (p,)."""
+        empty: Mask = self.sizes == 0
+        if self.centred:
+            empty = empty | self.constant
+        if self.intercept is not None:
+            empty[self.intercept] = False
+        return empty
+
+    @property
+    def deviation(self) -> float:
+        """The target's standard deviation from its mean, or from zero without a constant."""
+        if not self.centred:
+            return float(np.hypot(self.spread, self.target))
+        return self.spread
+
+    @property
+    def target_varies(self) -> bool:
+        """Whether the target has anything to fit beside the intercept."""
+        return self.deviation > 1e-13 * abs(self.target)
+
+    def scaling(self, has_units: bool) -> Scaling:
+        """Columns of unit deviation, centred beside a constant; constant ones unchanged.
+
+        The same holds for the target, if it has units.
+        """
+        constant = self.constant
+        second = np.diag(self.scatter) / self.weight
+        centre = np.zeros_like(self.mean)
+        if not self.centred:
+            second = second + np.square(self.mean)
+        else:
+            centre = np.where(constant, 0.0, self.mean)
+        scale = np.where(constant | (second == 0), 1.0, np.sqrt(second))
+        if not has_units:
+            return Scaling(centre, scale, 1.0)
+        origin = 0.0
+        if self.intercept is not None:
+            origin = self.target
+        return Scaling(centre, scale, self.deviation, origin)
+
+    def products(self, scaling: Scaling) -> Array:
+        """Σ w a aᵀ of the scaled columns, (p, p)."""
+        mean = (self.mean - scaling.centre) / scaling.scale
+        centred = self.scatter / np.outer(scaling.scale, scaling.scale)
+        return centred + self.weight * np.outer(mean, mean)
+
+    def target_products(self, scaling: Scaling) -> Array:
+        """Σ w a y of the scaled columns and the scaled target, (p,), of a quadratic loss."""
+        mean = (self.mean - scaling.centre) / scaling.scale
+        target = (self.net_target - scaling.origin) / scaling.unit
+        return self.cross / (scaling.scale * scaling.unit) + self.weight * target * mean
+
+
+ALIASED = 1e-11
+"""A column is aliased if the columns before it leave no more than this share of its length.
+
+It is the tolerance of R's ``glm``.
+"""
+
+ROUNDING = 1e-15
+"""About how far products of columns of unit length are off."""
+
+POOR = 1e4
+"""A squared length below so many times its rounding is not used."""
+
+MOST_PASSES = 6
+"""What moments cannot resolve after so many times counts as aliased."""
+
+CANCELLING = 1e4
+"""Terms so many times larger than their sum are added up in twice the working precision."""
+
+
+@dataclass(frozen=True)
+class Orthonormal:
+    """The columns whose coefficients the data determine, and how the rounds combine them.
+
+    Attributes
+    ----------
+    kept : (p,) array of bool
+        Every column that is not aliased.
+    whiten : (p, r) array
+        What the scaled columns are multiplied by to be orthonormal; rows of aliased ones are zero.
+    aliased : mapping of int to (p,) array
+        Of each aliased column, a combination of the scaled columns that is next to zero, with a
+        factor of 1 for the column itself. All zero if the column is constant, or zero.
+    """
+
+    kept: Mask
+    whiten: Array
+    aliased: Mapping[int, Array]
+
+    @property
+    def cancelling(self) -> bool:
+        """Whether terms nearly cancel in the combinations."""
+        return bool(np.abs(self.whiten).sum(axis=0).max(initial=0.0) > CANCELLING)
+
+
+def orthogonalise(rows: CodedRows, pool: Pool, scaling: Scaling) -> Dialogue[Orthonormal]:
+    """Find the aliased columns, and make the others orthonormal over all clients.
+
+    Parameters
+    ----------
+    rows : CodedRows
+        Whose clients are asked for moments only if those of the pool are poor.
+    pool : Pool
+        The moments of all clients.
+    scaling : Scaling
+        Of the columns.
+    """
+    p = len(pool.names)
+    limits = ALIASED * pool.sizes / scaling.scale
+    empty = pool.empty
+    aliased = {i: np.zeros(p) for i in np.flatnonzero(empty).tolist()}
+    directions = np.eye(p)
+    directions[:, empty] = 0.0
+    G = pool.products(scaling) / pool.weight
+    G[empty] = 0.0
+    G[:, empty] = 0.0
+    for left in reversed(range(MOST_PASSES)):
+        step = _eliminate(G, limits)
+        if not step.poor.any() or not left:
+            break
+        directions = directions @ step.residuals
+        limits = limits / step.lengths
+        sums = yield from sums_of(rows, {"": CombinedProducts(scaling, directions)})
+        G = sums[""]["products"] / pool.weight
+    if not step.kept.any():
+        raise InputError(
+            "every column is zero in every row of every client: there is nothing to fit"
+        )
+    for i in np.flatnonzero(~step.kept & ~empty).tolist():
+        combination = directions @ step.residuals[:, i]
+        aliased[i] = combination / combination[i]
+    L = np.linalg.cholesky(G[np.ix_(step.kept, step.kept)])
+    inverse = solve_triangular(L, np.eye(len(L)), lower=True).T
+    # in C order, as clients elsewhere receive it: products have other bits in another order
+    whiten = np.ascontiguousarray(directions[:, step.kept] @ inverse)
+    return Orthonormal(step.kept, whiten, dict(sorted(aliased.items())))
+
+
+@dataclass(frozen=True)
+class Elimination:
+    """What one pass over the products of p combinations of columns shows.
+
+    Attributes
+    ----------
+    kept, poor : (p,) arrays of bool
+        Combinations that are independent of those before them, and those of which the products
+        cannot say that.
+    residuals : (p, p) array
+        What the kept ones leave of each, of about unit length.
+    lengths : (p,) array
+        By what the combination itself was divided for that.
+    """
+
+    kept: Mask
+    poor: Mask
+    residuals: Array
+    lengths: Array
+
+
+def _eliminate(G: Array, limits: Array) -> Elimination:
+    """Gram-Schmidt on the products G, (p, p), in the order of the columns.
+
+    A column is dependent if no more than its limit is left of it, (p,).
+    """
+    p = len(G)
+    sizes = np.sqrt(np.diag(G))
+    kept: list[int] = []
+    poor = np.zeros(p, dtype=bool)
+    residuals = np.eye(p)
+    lengths = np.ones(p)
+    # The correlations of the kept ones are LLᵀ. The squared length of a new row of L is the share
+    # of the column's squared length that they explain.
+    L = np.zeros((p, p))
+    for i in range(p):
+        if sizes[i] <= limits[i]:
+            continue
+        k = len(kept)
+        row = np.zeros(0)
+        weights = np.zeros(0)
+        if k:
+            correlations = G[i, kept] / (sizes[i] * sizes[kept])
+            row = solve_triangular(L[:k, :k], correlations, lower=True)
+            weights = solve_triangular(L[:k, :k].T, row)
+        share = 1.0 - float(row @ row)
+        rounding = ROUNDING * (1.0 + np.abs(weights).sum()) ** 2
+        length = np.sqrt(max(share, rounding))
+        lengths[i] = length * sizes[i]
+        residuals[kept, i] = -weights / (sizes[kept] * length)
+        residuals[i, i] = 1.0 / lengths[i]
+        poor[i] = share <= POOR * rounding
+        if not poor[i] and lengths[i] > limits[i]:
+            L[k, : k + 1] = [*row, length]
+            kept.append(i)
+    chosen = np.zeros(p, dtype=bool)
+    chosen[kept] = True
+    return Elimination(chosen, poor, residuals, lengths)
+
+
+def check_independent(rows: CodedRows, pool: Pool, found: Orthonormal) -> None:
+    """Raise InputError for the first column that is aliased."""
+    for i, combination in found.aliased.items():
+        if not combination.any():
+            where = f"{pool.mean[i]:g} in every row of every client"
+            if rows.plan.chosen_family.absorbs == "a constant of each client":
+                where = f"the same in all rows of a client, which {rows.plan.family} cannot tell"
+            raise InputError(f"column {pool.names[i]} is {where}: leave it out, or add a ridge")
+        others = np.abs(combination) > 1e-6
+        others[i] = False
+        if pool.intercept is not None:
+            others[pool.intercept] = False
+        raise InputError(
+            f"column {pool.names[i]} is a combination of "
+            f"{listed(pool.names[j] for j in np.flatnonzero(others))} over all clients: "
+            "leave one of them out, or add a ridge"
+        )
 
 
 @dataclass(frozen=True)

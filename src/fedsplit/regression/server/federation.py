@@ -29,13 +29,11 @@ from fedsplit.loop.trace import Row, Trace
 from fedsplit.regression.client.coding import Coding, Frame, key_of
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import Moments
-from fedsplit.regression.client.findings import Finding
+from fedsplit.regression.client.guards.thresholds import Finding
+from fedsplit.regression.client.moments import DesignMoments, moments_of
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.questions.fit_question import FitQuestion
-from fedsplit.regression.client.questions.settle import Settle
-from fedsplit.regression.client.questions.sum_question import SumAnswer, SumQuestion
-from fedsplit.regression.client.questions.survey import joined
-from fedsplit.regression.client.statistics.moments import DesignMoments, moments_of
+from fedsplit.regression.client.questions import FitQuestion, Settle, SumAnswer, SumQuestion
+from fedsplit.regression.client.survey import joined
 from fedsplit.remote.channel import Channel, LocalChannel, Reply, Request
 from fedsplit.remote.clients import RemoteClients
 from fedsplit.remote.counting import numbers_in

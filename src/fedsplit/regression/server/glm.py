@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,32 +11,74 @@ import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.data.formula.formula import Formula
+from fedsplit.data.pooled.column_statistics import Histogram
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import listed
 from fedsplit.methods import parse
 from fedsplit.methods.method import Method
 from fedsplit.penalties.penalty import FitPenalty
 from fedsplit.regression.client.design import Recession
-from fedsplit.regression.client.findings import in_lines
-from fedsplit.regression.client.questions.sum_question import SumAnswer, SumQuestion
-from fedsplit.regression.client.statistics.costs import CostAlong, with_ridge
+from fedsplit.regression.client.fitted import CostAlong, ResidualSizes, with_ridge
+from fedsplit.regression.client.guards.thresholds import in_lines
+from fedsplit.regression.client.questions import SumAnswer, SumQuestion
 from fedsplit.regression.server.agreement import Agreement
-from fedsplit.regression.server.federation import InTrace, about
+from fedsplit.regression.server.federation import AboutCosts, InTrace, about
 from fedsplit.regression.server.firth import FirthMinimum, firth
 from fedsplit.regression.server.inference import (
     MOST_ROUNDING,
-    Bounds,
-    Inference,
-    PenalisedLikelihood,
     Point,
     ask_fit,
-    infer,
+    estimates_of,
+    fit_of,
     null_deviance,
     statistics_of,
 )
 from fedsplit.regression.server.minimise import PROOF, Minimum, Proof, minimise, proof_of
 from fedsplit.regression.server.problem import FitProblem, inverse, set_up
-from fedsplit.regression.server.robust_scale import in_units_of, with_spread
+from fedsplit.regression.server.report import (
+    Estimates,
+    FitCertificate,
+    FitStatistics,
+    PenalisedLikelihood,
+)
+from fedsplit.regression.server.separation import Limit
+
+SIZES = Histogram(first=-14.0, step=1 / 6, cells=100)
+"""Residuals of 2^-14 to 6.3 units, each cell an eighth wider than the one below."""
+
+NORMAL = 0.6745
+"""The median of |z| of a standard normal z: deviations are comparable with standard ones."""
+
+
+def with_spread(problem: FitProblem, x: Array, unit: float) -> Dialogue[FitProblem]:
+    """The problem with parameters of its family in units of the residuals' deviation at x, (d,).
+
+    The deviation is rounded to two digits in the given unit, which is to be in proportion to the
+    target: so the unit of the target changes nothing.
+    """
+    question = ResidualSizes(problem.basis @ x, unit, SIZES)
+    answers: list[SumAnswer] = yield AboutCosts(problem, SumQuestion({"sizes": question}))
+    counts = np.sum([each.values["sizes"]["counts"][0] for each in answers], axis=0)
+    return in_units_of(problem, unit * spread_of(counts))
+
+
+def in_units_of(problem: FitProblem, spread: float) -> FitProblem:
+    """The problem with parameters of its family in these units."""
+    return replace(problem, frame=replace(problem.frame, spread=spread))
+
+
+def spread_of(counts: Array) -> float:
+    """The robust deviation of residuals, in their unit, from counts of their sizes, (cells + 2,).
+
+    It is 1 if all counts were withheld.
+    """
+    if not counts.any():
+        return 1.0
+    below = counts.cumsum() / counts.sum()
+    edges = np.append(SIZES.edges, SIZES.edges[-1])
+    median = 2.0 ** float(np.interp(0.5, below, edges))
+    return float(f"{median / NORMAL:.1e}")
+
 
 ENOUGH = 1e-6
 """The tolerance, in standard errors, of a fit whose residuals are only counted.
@@ -65,34 +107,23 @@ class FitReport:
     problem : FitProblem
     found : Minimum
         Where the rounds ended.
-    inference : Inference
-        The numbers of the table.
-    bounds : Bounds
+    estimates : Estimates
+    fit : FitStatistics
+    certificate : FitCertificate
         What is proved.
+    converged : bool
+        Whether that is the tolerance, and the arithmetic allows for it.
     warnings : list of str
         What is not proved, or not determined.
-    not_estimable : mapping of str to str
-        The coefficients that grow without bound, with "+inf" or "-inf".
-    limit : (q,) array or None
-        Coefficients of the rows that do not recede, for predictions; None where none does.
-    recessions : tuple of Recession
-        The directions along which rows recede that have one linear predictor.
     """
 
     problem: FitProblem
     found: Minimum
-    inference: Inference
-    bounds: Bounds
+    estimates: Estimates
+    fit: FitStatistics
+    certificate: FitCertificate
+    converged: bool
     warnings: list[str]
-    not_estimable: Mapping[str, str]
-    limit: Array | None = None
-    recessions: tuple[Recession, ...] = ()
-
-    @property
-    def lost_directions(self) -> int:
-        """How many directions of the coefficients the data do not determine."""
-        limit = self.found.limit
-        return 0 if limit is None else limit.kernel.shape[1]
 
 
 def glm(agreement: Agreement, reached: Mapping[str, float] | None = None) -> Dialogue[FitReport]:
@@ -109,7 +140,7 @@ def glm(agreement: Agreement, reached: Mapping[str, float] | None = None) -> Dia
         labels=list(agreement.plan.classes),
     )
     problem = yield from in_robust_units(problem)
-    return (yield from fit_problem(problem, agreement.missing, reached or {}))
+    return (yield from fit_problem(problem, agreement, reached or {}))
 
 
 def in_robust_units(problem: FitProblem) -> Dialogue[FitProblem]:
@@ -143,7 +174,7 @@ def in_robust_units(problem: FitProblem) -> Dialogue[FitProblem]:
 
 
 def fit_problem(
-    problem: FitProblem, missing: Mapping[str, int], reached: Mapping[str, float]
+    problem: FitProblem, agreement: Agreement, reached: Mapping[str, float]
 ) -> Dialogue[FitReport]:
     """Find the minimum of a regression, and all numbers of its table."""
     settings = problem.settings
@@ -156,10 +187,21 @@ def fit_problem(
         found = yield from estimate(problem, problem.penalty(settings.l1), start, measures)
     point = yield from about(problem, measures.at_end(found))
     null = yield from about(problem, null_deviance(point))
-    inference = infer(point, found, null, missing)
+    made = FitReport(
+        problem,
+        found,
+        estimates_of(point),
+        fit_of(point, null, agreement),
+        point.certificate,
+        found.converged and point.arithmetic <= MOST_ROUNDING,
+        [],
+    )
     if isinstance(found, FirthMinimum):
-        inference = with_firth(inference, point, found)
-    return report(point, found, inference)
+        made = with_firth(made, found)
+    if found.limit is not None:
+        made = with_limit(made, found.limit)
+    made.warnings.extend(warnings_of(made, point))
+    return made
 
 
 def estimate(
@@ -276,20 +318,22 @@ class Measures:
         return self._last
 
 
-def with_firth(inference: Inference, point: Point, found: FirthMinimum) -> Inference:
+def with_firth(made: FitReport, found: FirthMinimum) -> FitReport:
     """The numbers of R's logistf: standard errors by the augmented information."""
-    problem = point.problem
+    problem = made.problem
     back = np.where(problem.kept[:, None], problem.back, np.nan)
-    log_likelihood = float(inference.log_likelihood or 0.0)
     # of the coordinates, and of the ways to choose the successes of groups
     volume = float(np.linalg.slogdet(problem.back[problem.kept])[1])
-    constant = log_likelihood + float(found.proof.scalars.value.sum())
+    constant = (made.fit.llf or 0.0) + float(found.proof.scalars.value.sum())
     df = problem.d - (problem.pool.intercept is not None)
     value = constant - found.point.objective - volume
-    return inference._replace(
-        covariance_=back @ inverse(found.point.augmented) @ back.T,
-        robust=None,
-        penalised=PenalisedLikelihood(value, _penalised_null(problem, constant - volume), df),
+    penalised = PenalisedLikelihood(value, _penalised_null(problem, constant - volume), df)
+    covariance = back @ inverse(found.point.augmented) @ back.T
+    return replace(
+        made,
+        estimates=replace(made.estimates, covariance=covariance, robust=None),
+        fit=replace(made.fit, penalised=penalised),
+        certificate=replace(made.certificate, stationary=found.point.distance),
     )
 
 
@@ -309,51 +353,40 @@ def _penalised_null(problem: FitProblem, constant: float) -> float | None:
     return float(constant + likelihood + 0.5 * problem.d * np.log(weight * mu * (1.0 - mu)))
 
 
-def report(point: Point, found: Minimum, inference: Inference) -> FitReport:
-    """The numbers, with what is to be said of them."""
-    problem = point.problem
-    family = problem.family
-    bounds = point.bounds
-    warnings: list[str] = []
-    if isinstance(found, FirthMinimum):
-        bounds = bounds._replace(stationary=found.point.distance)
-    made = FitReport(problem, found, inference, bounds, warnings, {})
-    if found.limit is not None:
-        made = _with_limit(made, point)
+def warnings_of(made: FitReport, point: Point) -> Iterator[str]:
+    """What is to be said of the numbers of a fit."""
+    problem, found, certificate = made.problem, made.found, made.certificate
     if found.undetermined:
         weak = listed(found.undetermined, 4)
         remedy = "add a ridge, or leave it out"
-        if family.name == "huber":  # whose curvature is that of rows with residuals below it
+        if problem.family.robust:  # whose curvature is that of rows with residuals below it
             remedy = "choose a larger delta, add a ridge, or leave it out"
-        warnings.append(f"the data hardly determine the coefficient of {weak}: {remedy}")
+        yield f"the data hardly determine the coefficient of {weak}: {remedy}"
     if found.converged and point.arithmetic > MOST_ROUNDING:
-        moved = "any number of" if bounds.arithmetic is None else f"{bounds.arithmetic:.1g}"
-        warnings.append(
+        by = certificate.arithmetic
+        moved = "any number of" if by is None else f"{by:.1g}"
+        yield (
             f"columns nearly cancel: rounding can have moved coefficients by up to {moved} "
             "standard errors; centre them, or leave one out"
         )
     if not found.converged:
-        bound = bounds.standard_errors if bounds.stationary is None else bounds.stationary
+        bound = certificate.bound
         proved = "nothing is proved"
         if bound is not None:
             proved = f"{bound:.1g} standard errors are proved"
         advice = "rounding leaves no better bound; if it will do, set a larger tol"
         if found.rounds + PROOF >= problem.settings.rounds:
             advice = "allow more rounds"
-        warnings.append(f"{proved}, not the tolerance of {problem.settings.tol:g}: {advice}")
-    return made
+        yield f"{proved}, not the tolerance of {problem.settings.tol:g}: {advice}"
 
 
-def _with_limit(made: FitReport, point: Point) -> FitReport:
+def with_limit(made: FitReport, limit: Limit) -> FitReport:
     """The report of a fit in which some coefficients grow without bound."""
     problem = made.problem
-    limit = made.found.limit
-    assert limit is not None
     lost = limit.not_estimable(problem)
-    made.warnings.extend(in_lines(limit.findings(problem.rows.names)))
     plural = "s" * (len(lost) > 1)
     instead = "; firth gives all of them finite estimates" * problem.family.binary
-    made.warnings.append(
+    warning = (
         f"the data do not determine the coefficient{plural} of {listed(lost, 4)}, which would grow "
         f"without bound: the others are those of the fit without the rows that say so{instead}"
     )
@@ -363,14 +396,15 @@ def _with_limit(made: FitReport, point: Point) -> FitReport:
         # a prediction is a limit: how far out this one was computed must not show in it
         x = x - limit.kernel @ (limit.kernel.T @ x)
         recessions = tuple(_recession(problem, way) for way in limit.ways)
-    coef = np.where(problem.kept, problem.coordinates.coefficients(x), np.nan)
-    return replace(
-        made,
-        inference=made.inference.without(lost),
-        not_estimable=lost,
-        limit=coef,
+    estimates = replace(
+        made.estimates.without(lost),
+        not_estimable=dict(lost),
         recessions=recessions,
+        limit=np.where(problem.kept, problem.coordinates.coefficients(x), np.nan),
+        lost_directions=limit.kernel.shape[1],
     )
+    warnings = [*in_lines(limit.findings(problem.rows.names)), warning]
+    return replace(made, estimates=estimates, warnings=warnings)
 
 
 def _recession(problem: FitProblem, way: Array) -> Recession:

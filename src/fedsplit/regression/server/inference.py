@@ -1,43 +1,224 @@
-"""What the end of the rounds means in the units of a table: standard errors, deviances, bounds."""
+"""What the end of the rounds means in the units of a table: standard errors, deviances, bounds.
+
+A certificate is about the problem that the clients hold: columns that were computed, centred,
+scaled and combined in float64. Each of these numbers is off by a few roundings of the terms that it
+is the sum of, which shows where large terms nearly cancel; how far that can have moved a fit from
+that of the numbers in the files is bounded too.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.special import chdtrc
 
 from fedsplit.arrays import EPS, Array, add_diagonal
+from fedsplit.clients.questions import ProofScalars
 from fedsplit.clients.stacked import QUIET
+from fedsplit.data.pooled.function import State
 from fedsplit.dialogue import Dialogue
 from fedsplit.loop.certificate import ScaledHessian, near
-from fedsplit.regression.client.design import Calibration
-from fedsplit.regression.client.questions.sum_question import SumAnswer, SumQuestion
-from fedsplit.regression.client.statistics.costs import LEAST_CLUSTERS, CostAlong, ScoreProducts
-from fedsplit.regression.client.statistics.fit import (
+from fedsplit.regression.client.design import Calibration, products_among
+from fedsplit.regression.client.fitted import (
+    LEAST_CLUSTERS,
     CalibrationCounts,
+    CostAlong,
     ExpectedInformation,
     LogLikelihood,
     PearsonSquares,
+    ScoreProducts,
 )
-from fedsplit.regression.server.arithmetic import (
-    conversion_error,
-    evaluation_of,
-    gradient_error,
-)
+from fedsplit.regression.client.questions import SumAnswer, SumQuestion
+from fedsplit.regression.server.agreement import Agreement
 from fedsplit.regression.server.clustered import (
     ClusteredCovariance,
     clustered_covariance,
     summed_covariance,
 )
-from fedsplit.regression.server.minimise import Minimum, Proof
+from fedsplit.regression.server.coordinates import Coordinates, Pool
+from fedsplit.regression.server.minimise import Proof
 from fedsplit.regression.server.problem import FitProblem, inverse
+from fedsplit.regression.server.report import (
+    Estimates,
+    FitCertificate,
+    FitStatistics,
+    PooledMoments,
+    fingerprint_of,
+)
 from fedsplit.statistic import Statistic, Values
+
+ROUNDING = np.finfo(np.float64).eps / 2.0
+
+SUMMATION = 16.0
+"""Roundings in sums over the rows of a client, which are added up pairwise or in blocks."""
+
+EVALUATION = 32.0
+"""Roundings in offsets, targets, means and slopes, in units of the predictor."""
+
+
+FUNCTION = 4
+"""Roundings of a function such as ``log`` or ``scale``, relative to its value."""
+
+FACTORS = re.compile(r":(?![^(\[{]*[)\]}])")
+"""Between the factors of a term, and not inside of one."""
+
+OPERATIONS = re.compile(r"[-+*/^]")
+
+
+class Evaluation(NamedTuple):
+    """How far the entries of the p columns of a design are off, since they were computed.
+
+    Attributes
+    ----------
+    roundings : (p,) array
+        Of the entry itself, which differ from row to row.
+    shifts : (p,) array
+        Of numbers beside it, such as the mean that ``scale`` subtracts, in units of the column.
+    shared : (p, p) array
+        Column k is off by shared[j, k] times column j in every row, in roundings: a mean that is
+        off moves the coefficient of another column, or the intercept, and nothing else.
+    """
+
+    roundings: Array
+    shifts: Array
+    shared: Array
+
+
+def evaluation_of(pool: Pool, state: Mapping[str, State], coordinates: Coordinates) -> Evaluation:
+    """The rounding of products, powers and functions, by the names of columns.
+
+    Parameters
+    ----------
+    pool : Pool
+    state : mapping of str to State
+        Of functions of all rows, by their text.
+    coordinates : Coordinates
+    """
+    factors = [FACTORS.split(name) for name in pool.names]
+    if pool.intercept is not None:
+        factors[pool.intercept] = []
+    kept = np.flatnonzero(coordinates.columns).tolist()
+    places = {frozenset(factors[k]): k for k in kept}
+    p = len(factors)
+    roundings, shifts, shared = np.zeros(p), np.zeros(p), np.zeros((p, p))
+    for k, own in enumerate(factors):
+        # a category has ones and zeros, and a column that is quoted is no operation
+        computed = [each for each in own if not each.endswith(("]", "`"))]
+        operations = len(OPERATIONS.findall("".join(computed)))
+        functions = FUNCTION * sum(each.count("(") for each in computed)
+        roundings[k] = max(0, len(computed) - 1) + operations + functions
+        for at, each in enumerate(own):
+            agreed = state.get(each, {})
+            if "center" not in agreed:
+                continue
+            [centre], [scale] = agreed["center"], agreed.get("scale", [1.0])
+            shift = SUMMATION * abs(centre / scale)
+            shared[k, k] += SUMMATION  # of the scale
+            others = own[:at] + own[at + 1 :]
+            other = places.get(frozenset(others))
+            if other is not None:
+                shared[other, k] += shift
+                continue
+            singles = [places.get(frozenset([factor])) for factor in others]
+            sizes = [pool.sizes[k] if single is None else pool.sizes[single] for single in singles]
+            shifts[k] += shift * math.prod(sizes)
+    if coordinates.precise:  # then products of two columns have all their digits
+        pairs = products_among(pool.names)
+        exact = [roundings[i] + roundings[j] for i, j in pairs.values()]
+        roundings[list(pairs)] = exact
+    return Evaluation(roundings, shifts, shared)
+
+
+def column_errors(coordinates: Coordinates, evaluation: Evaluation, H: Array) -> Array:
+    """√Σ wφ''E², (d,), of the errors E in each column, in roundings; H is Σ wφ'' y yᵀ."""
+    sizes = np.sqrt(np.diag(H))
+    r = int(coordinates.columns.sum())
+    kept = coordinates.columns
+    whiten: Array = np.eye(r) if coordinates.whiten is None else coordinates.whiten[kept]
+    unwhiten = np.linalg.inv(whiten)
+    # two for centring and scaling, and one for each term of the sum
+    terms = 2.0 + np.count_nonzero(whiten, axis=0)
+    # an entry is its scaled one and the centre, both in units of the scale
+    centre, scale, *_ = coordinates.scaling
+    far = (evaluation.roundings * np.abs(centre / scale) + evaluation.shifts / scale)[kept]
+    errors = []
+    for c in range(coordinates.predictors):
+        block = H[c * r : (c + 1) * r, c * r : (c + 1) * r]
+        scaled = np.sqrt(np.maximum(np.diag(unwhiten.T @ block @ unwhiten), 0.0))
+        combined = np.zeros(r) if coordinates.precise else terms * (scaled @ np.abs(whiten))
+        # no column that is centred is longer than that of ones by much, if there is one
+        computed = evaluation.roundings[kept] * scaled + far * scaled.max()
+        errors.append(combined + computed @ np.abs(whiten))
+    errors.append(np.zeros(coordinates.own))
+    return np.asarray(np.maximum(np.concatenate(errors), 2.0 * sizes))
+
+
+def gradient_error(
+    coordinates: Coordinates,
+    evaluation: Evaluation,
+    H: Array,
+    x: Array,
+    scalars: ProofScalars,
+    weight: float,
+) -> float:
+    """A bound on the error of the gradient at x in the norm of H⁻¹; nan if H is singular.
+
+    With errors E in the columns Y, slopes φ' and curvatures φ'', the gradient is off by
+    Eᵀwφ' + Yᵀwφ''Ex. The second term is no longer than Ex is in the norm of wφ''; the first is at
+    most √Σ wφ''E² · √Σ wφ'²/φ'' in each entry, by Cauchy's inequality. The last sum is taken to be
+    the deviance, or the weight of all rows where that is larger. Sums, slopes and targets are off
+    by a few roundings of their own.
+
+    Parameters
+    ----------
+    coordinates : Coordinates
+    evaluation : Evaluation
+    H : (d, d) array
+        The Hessian at x.
+    x : (d,) array
+    scalars : ProofScalars
+    weight : float
+        Of all rows, where φ = 1; 0 for targets with a unit.
+    """
+    sizes = np.sqrt(np.diag(H))
+    if not np.isfinite(H).all() or (sizes == 0).any():
+        return math.nan
+    correlated = np.abs(inverse(H / np.outer(sizes, sizes)))
+    deviance = max(0.0, 2.0 * float(np.sum(scalars.value - scalars.floor)))
+    residual = math.sqrt(max(deviance, weight))
+    errors = column_errors(coordinates, evaluation, H)
+    relative = errors / sizes
+    fitted = math.sqrt(max(0.0, float(x @ H @ x)))
+    parts = [
+        np.abs(x) @ (errors + len(x) * sizes),
+        EVALUATION * sizes.max() + 4.0 * residual,
+        residual * math.sqrt(relative @ correlated @ relative),
+        SUMMATION * (residual + fitted) * math.sqrt(correlated.sum()),
+    ]
+    return ROUNDING * float(sum(parts))
+
+
+def conversion_error(coordinates: Coordinates, evaluation: Evaluation, x: Array) -> Array:
+    """A bound on what rounding adds to every coefficient but by the gradient, (q,).
+
+    It is that of the way back to the units of the files, and of numbers that all rows share.
+    """
+    # the sizes of the terms whose sums x is multiplied by
+    terms = np.abs(coordinates.unscaling) @ np.abs(coordinates.basis)
+    if coordinates.precise:
+        terms = np.abs(coordinates.back)
+    added = (len(x) + 5.0) * (terms @ np.abs(x)) + np.abs(coordinates.origin)
+    of_columns = coordinates.predictors * len(coordinates.columns)
+    coef = np.abs(coordinates.coefficients(x))[:of_columns].reshape(coordinates.predictors, -1)
+    added[:of_columns] += (coef @ evaluation.shared.T).ravel()
+    return ROUNDING * np.asarray(added)
+
 
 LEAST_DISPERSION = 1e-6
 """Of a target in units of its deviation: the tolerance is in standard errors of at least this φ.
@@ -59,90 +240,6 @@ MOST_ROUNDING = 1e-6
 
 CLIENT_COLUMNS = ("n", "missing", "leverage", "score", "shift", "coefficient")
 """The columns of ``contributions``."""
-
-
-class PenalisedLikelihood(NamedTuple):
-    """log L + ½ log det of the information, which Firth's regression maximises.
-
-    Attributes
-    ----------
-    value : float
-        At the estimate.
-    null : float or None
-        The maximum over the intercept alone, with the same columns in the information; None where
-        the model has an offset.
-    df : int
-        How many coefficients there are beside the intercept.
-    """
-
-    value: float
-    null: float | None
-    df: int
-
-    @property
-    def ratio(self) -> float | None:
-        """The likelihood ratio statistic of all covariates; None without ``null``."""
-        if self.null is None:
-            return None
-        return 2.0 * (self.value - self.null)
-
-    @property
-    def p(self) -> float | None:
-        """Its p-value by the χ² distribution."""
-        if self.ratio is None or self.df == 0:
-            return None
-        return float(chdtrc(self.df, self.ratio))
-
-
-class Inference(NamedTuple):
-    """The numbers of a regression table, under the names that they have in ``Model``.
-
-    They are in the units of the files, except for x, which is in the coordinates of the rounds.
-    """
-
-    names: Sequence[str]
-    aliased: Sequence[str]
-    coef: Array
-    covariance_: Array | None
-    robust: ClusteredCovariance | None
-    errors: Array
-    dispersion: float
-    deviance: float
-    null_deviance: float | None
-    log_likelihood: float | None
-    calibration: Calibration | None
-    clients: pd.DataFrame
-    proofs: Sequence[tuple[int, float | None]]
-    converged: bool
-    x: Array
-    penalised: PenalisedLikelihood | None = None
-    pearson: float | None = None
-
-    def without(self, names: Collection[str]) -> Inference:
-        """The numbers without those of some coefficients."""
-        lost = np.array([name in names for name in self.names])
-        either = lost[:, None] | lost
-
-        def blank(matrix: Array | None) -> Array | None:
-            return None if matrix is None else np.where(either, np.nan, matrix)
-
-        return self._replace(
-            coef=np.where(lost, np.nan, self.coef),
-            covariance_=blank(self.covariance_),
-            robust=self.robust and self.robust.without(lost),
-            errors=np.where(lost, np.nan, self.errors),
-        )
-
-
-class Bounds(NamedTuple):
-    """What is proved at the end of the rounds, as in ``FitCertificate``."""
-
-    gap: float | None
-    standard_errors: float | None
-    reason: str
-    arithmetic: float | None
-    inflation: float
-    stationary: float | None
 
 
 @dataclass(frozen=True)
@@ -169,6 +266,11 @@ class Point:
         parts = [each[statistic][part] for each in self.fits if statistic in each]
         return np.asarray(np.sum(parts, axis=0)) if parts else None
 
+    def number(self, statistic: str) -> float | None:
+        """The total of a statistic over all clients; None if it was not asked for."""
+        total = self.sum_of(statistic, "total")
+        return None if total is None else float(total[0, 0])
+
     @property
     def n(self) -> int:
         """How many rows the model is of."""
@@ -191,8 +293,7 @@ class Point:
         freedom = max(1, self.n - self.problem.d)
         if not family.has_pearson:
             return self.deviance / freedom
-        squares = self.sum_of("pearson", "total")
-        return 0.0 if squares is None else float(squares[0, 0]) / freedom
+        return (self.number("pearson") or 0.0) / freedom
 
     @cached_property
     def observed(self) -> Array:
@@ -251,19 +352,18 @@ class Point:
         return math.inf if math.isnan(bound) else bound
 
     @property
-    def bounds(self) -> Bounds:
+    def certificate(self) -> FitCertificate:
         """What is proved, in the units of the files."""
         proved = self.proof.certificate
         phi = max(self.dispersion, EPS**2)
         # a proof about some directions alone bounds no coefficient
         distance = self.distance if math.isfinite(self.distance) else None
-        return Bounds(
+        return FitCertificate(
             gap=None if proved.gap is None else self.problem.unit * proved.gap,
             standard_errors=distance,
             reason=proved.reason,
             arithmetic=self.arithmetic if math.isfinite(self.arithmetic) else None,
             inflation=math.sqrt(max(phi, LEAST_DISPERSION) / phi),
-            stationary=None,
         )
 
 
@@ -351,62 +451,55 @@ def _sums(costs: Sequence[Values]) -> tuple[float, Array]:
     return value, np.asarray(np.sum([each["slope"][:, 0] for each in costs], axis=0))
 
 
-def infer(
-    point: Point, found: Minimum, null: float | None, missing: Mapping[str, int]
-) -> Inference:
-    """The numbers of the regression table.
+def estimates_of(point: Point) -> Estimates:
+    """The coefficients where the rounds ended, with their covariances."""
+    problem, family = point.problem, point.problem.family
+    phi = point.dispersion
+    back = np.where(problem.kept[:, None], problem.back, np.nan)
+    expected = back @ point.expected @ back.T
+    unbiased = problem.settings.biased is None
+    # as many coefficients as rows leave nothing to estimate φ from
+    known = not family.dispersed or point.n > problem.d
+    return Estimates(
+        names=problem.names,
+        values=np.where(problem.kept, problem.coordinates.coefficients(point.proof.x), np.nan),
+        covariance=phi * expected if unbiased and known and family.has_likelihood else None,
+        robust=_clustered(point, back) if unbiased else None,
+        errors=np.sqrt(phi * np.diag(expected)),
+        aliased=problem.aliased,
+    )
+
+
+def fit_of(point: Point, null: float | None, agreement: Agreement) -> FitStatistics:
+    """How well the model fits where the rounds ended, in the units of the files.
 
     Parameters
     ----------
     point : Point
-        Where the rounds ended.
-    found : Minimum
     null : float or None
         The deviance of the model without covariates.
-    missing : mapping
-        The rows that each client left out, those of clients without a complete row included.
+    agreement : Agreement
+        The rows, and those that each client left out.
     """
-    problem, proof = point.problem, point.proof
-    family = problem.family
-    phi = point.dispersion
-    back = np.where(problem.kept[:, None], problem.back, np.nan)
-    expected = back @ point.expected @ back.T
-    covariance = robust = None
-    if problem.settings.biased is None:
-        robust = _clustered(point, back)
-        # as many coefficients as rows leave nothing to estimate φ from
-        known = not family.dispersed or point.n > problem.d
-        if known and family.has_likelihood:
-            covariance = phi * expected
-    log_likelihood = calibration = pearson = None
-    if family.has_likelihood:
-        total = point.sum_of("likelihood", "total")
-        log_likelihood = 0.0 if total is None else float(total[0, 0])
-        bins = point.sum_of("calibration", "bins")
-        if bins is not None:
-            calibration = Calibration(*bins)
-        squares = point.sum_of("pearson", "total")
-        if squares is not None:
-            pearson = float(squares[0, 0])
-    return Inference(
-        names=problem.names,
-        aliased=problem.aliased,
-        coef=np.where(problem.kept, problem.coordinates.coefficients(proof.x), np.nan),
-        covariance_=covariance,
-        robust=robust,
-        errors=np.sqrt(phi * np.diag(expected)),
-        dispersion=phi * problem.unit,
+    problem, family, pool = point.problem, point.problem.family, point.problem.pool
+    phi: float | None = point.dispersion * problem.unit
+    if family.dispersed and problem.settings.biased is not None:
+        phi = None  # n - d counts no degrees of freedom where coefficients are shrunk
+    # φ of a perfect fit would make the peak of a likelihood as high as one likes
+    has_likelihood = family.has_likelihood and not (family.dispersed and pool.n <= problem.d)
+    bins = point.sum_of("calibration", "bins")
+    return FitStatistics(
+        clients=contributions(point, agreement.missing),
+        dispersion=phi,
         deviance=point.deviance * problem.unit,
         null_deviance=null,
-        log_likelihood=log_likelihood,
-        calibration=calibration,
-        clients=contributions(point, missing),
-        proofs=[
-            (at, None if each.gap is None else problem.unit * each.gap) for at, each in found.proofs
-        ],
-        converged=found.converged and point.arithmetic <= MOST_ROUNDING,
-        x=proof.x,
-        pearson=pearson,
+        llf=point.number("likelihood") if has_likelihood else None,
+        pearson=point.number("pearson"),
+        calibration=None if bins is None else Calibration(*bins),
+        moments=PooledMoments(pool.names, pool.weight, pool.mean, pool.scatter, pool.target),
+        fingerprint=fingerprint_of(dict(zip(problem.rows.names, agreement.moments, strict=True))),
+        missing_values=agreement.missing_values,
+        spread=problem.frame.spread if family.robust else None,
     )
 
 

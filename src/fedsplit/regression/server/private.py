@@ -13,16 +13,14 @@ from fedsplit.arrays import Array
 from fedsplit.data.formula.formula import Formula
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError, ShortClip, listed
+from fedsplit.regression.client.noise import Noise
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.privacy.columns import DeclaredColumns
-from fedsplit.regression.client.privacy.privacy import Privacy
-from fedsplit.regression.client.privacy.scores import Bounds, bounds_of
-from fedsplit.regression.client.privacy.sums import Noise
-from fedsplit.regression.client.questions.noisy import NoisedSum, NoisySums
+from fedsplit.regression.client.privacy import DeclaredColumns, DerivativeBounds, Privacy, bounds_of
+from fedsplit.regression.client.questions import NoisedSum, NoisySums
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import draft_of, with_declarations
+from fedsplit.regression.server.columns import with_levels
 from fedsplit.regression.server.federation import CodedRows
-from fedsplit.regression.server.levels import with_levels
 from fedsplit.remote.members import Members
 
 LONGEST_STEP = 1.5
@@ -112,7 +110,7 @@ class PrivateSearch:
         self._plan = plan
         self._family = settings.chosen_family
         self.privacy: Privacy = settings.dp
-        self.bounds: Bounds = bounds_of(self._family, self.privacy)
+        self.bounds: DerivativeBounds = bounds_of(self._family, self.privacy)
         self.columns = declared_columns(plan, self.privacy)
         self.summed = members.summed
         self.clients = self.summed or members.names

@@ -16,9 +16,8 @@ from fedsplit.regression.client.coding import Frame
 from fedsplit.regression.client.design import Moments, Scaling
 from fedsplit.regression.families.family import Family
 from fedsplit.regression.options import AUTO, Settings
-from fedsplit.regression.server.coordinates import Coordinates, find_coordinates
+from fedsplit.regression.server.coordinates import Coordinates, Pool, find_coordinates
 from fedsplit.regression.server.federation import CodedRows
-from fedsplit.regression.server.pool import Pool
 
 INFORMATION = "information"
 """The name of the method with matrices."""
@@ -162,6 +161,14 @@ class FitProblem:
         ]
         pairs = zip(self.names, columns, strict=True)
         constrained = np.array([name in chosen or column in chosen for name, column in pairs])
+        # in the rounds columns are centred, and these have another sign there
+        moved = self.coordinates.for_each(self._is_intercept.astype(np.float64), 1.0) > 0
+        if (constrained & moved).any():
+            first = self.names[int(np.argmax(constrained & moved))]
+            raise InputError(
+                f"nonnegative: {first} is the level that columns are measured from, and cannot be "
+                "constrained: leave it out"
+            )
         return constrained[self.kept]
 
     def with_penalties(self, l1: float, ridge: float, tol: float) -> FitProblem:
@@ -215,10 +222,15 @@ class FitProblem:
         return self.coordinates.point_of_scaled(np.concatenate([x.ravel(), own]))
 
     @property
+    def _is_intercept(self) -> Mask:
+        """Which of the p columns is the constant term."""
+        found: Mask = np.arange(len(self.pool.names)) == self.pool.intercept
+        return found
+
+    @property
     def intercepts(self) -> Array:
         """The directions in which the predictors of all rows grow alike, (d, k)."""
-        column = np.arange(len(self.pool.names)) == self.pool.intercept
-        each = np.diag(self.coordinates.for_each(column.astype(np.float64), 1.0))
+        each = np.diag(self.coordinates.for_each(self._is_intercept.astype(np.float64), 1.0))
         return self.coordinates.point_of_scaled(each[:, each.any(axis=0)])
 
 
@@ -243,7 +255,7 @@ def set_up(
         The classes of a target column that is a class.
     """
     family = settings.chosen_family
-    pool = Pool(moments, intercept)
+    pool = Pool(moments, intercept, centred=family.absorbs == "a constant")
     family.check_pool(pool)
     found = yield from find_coordinates(rows, pool, settings, family.blocks(labels))
     names = [name for block in found.blocks for name in block.names(pool.names)]

@@ -21,9 +21,9 @@ from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError, listed
 from fedsplit.methods.information import Newton
 from fedsplit.methods.server_step import Expansions, server_step
-from fedsplit.regression.client.findings import Finding
-from fedsplit.regression.client.questions.sum_question import SumAnswer, SumQuestion
-from fedsplit.regression.client.statistics.separation import RowsAlong
+from fedsplit.regression.client.fitted import RowsAlong
+from fedsplit.regression.client.guards.thresholds import Finding
+from fedsplit.regression.client.questions import SumAnswer, SumQuestion
 from fedsplit.regression.server.federation import Everyone
 from fedsplit.regression.server.problem import FitProblem
 
@@ -146,6 +146,7 @@ class SeparationSearch:
         self._rest = 0  # the round until which there is no other search
         self._ways: tuple[Array, ...] = ()
         self._receding: tuple[int, ...] = ()
+        self._curvature = 0.0  # the largest that a search has seen: all may vanish
         # what is not determined in the limit so far, (d, k)
         self._kernel: Array = np.zeros((len(self.problem.frame.ridge), 0))
 
@@ -226,8 +227,9 @@ class SeparationSearch:
             if not (np.isfinite(g).all() and np.isfinite(H).all()):
                 break
             spectrum, Q = np.linalg.eigh(H)
+            self._curvature = max(self._curvature, spectrum[-1])
             # x may have gone so far before that the curvature had vanished already
-            away = _along(Q[:, spectrum <= self.flat * spectrum[-1]], Z.T @ (x - first))
+            away = _along(Q[:, spectrum <= self.flat * self._curvature], Z.T @ (x - first))
             if away is not None:
                 return Z @ away, asked
             step = -Z @ (Q @ ((Q.T @ g) / spectrum))
@@ -287,7 +289,7 @@ class SeparationSearch:
         H = (yield Everyone(Information(x))).rows.sum(axis=0)
         yield TraceEntry("certificate")
         spectrum, Q = np.linalg.eigh(H)
-        self._kernel = Q[:, spectrum <= self.flat * spectrum[-1]]
+        self._kernel = Q[:, spectrum <= self.flat * max(self._curvature, spectrum[-1])]
         limit = Limit(x, self._kernel, self._ways, self._receding)
         if not self._kernel.size or self._size(self._ways[-1]) > limit.rounding:
             # that the other rows do not determine it is part of the proof that it is one

@@ -177,7 +177,7 @@ class Coordinator:
             self._write(self.folder.question(number + 1), number + 1, transport.asked)
             return None
         members = [name for name in self.run.clients if name not in model.removed]
-        complete = model.converged or model.settings.dp is not None
+        complete = model.settings.dp is not None or model.converged
         proposal.finish(members, complete, pooled_summary(model))
         self._result = transport.asked
         return model

@@ -16,9 +16,8 @@ from fedsplit.data.tables import Source
 from fedsplit.errors import InputError
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
-from fedsplit.regression.client.guards.extremes import STEADY
-from fedsplit.regression.client.questions.noisy import NoisedSum, NoisySums
-from fedsplit.regression.client.questions.sum_question import SumAnswer
+from fedsplit.regression.client.guards.rounding import STEADY
+from fedsplit.regression.client.questions import NoisedSum, NoisySums, SumAnswer
 from fedsplit.remote import codec
 from fedsplit.remote.channel import Reply, Request, Unprepared
 from fedsplit.remote.messages import answer_type_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fedsplit.regression.client.privacy.privacy import Privacy
+from fedsplit.regression.client.privacy import Privacy
 from fedsplit.statistic import STATISTICS
 
 HANDSHAKES = 8

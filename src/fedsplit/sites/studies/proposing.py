@@ -58,7 +58,7 @@ def make_study(
     )
     return Study(
         formula=formula.text,
-        family=settings.family,
+        family=settings.chosen_family.name,
         columns={name: settings.declared.get(name, AS_READ) for name in used},
         options={name: chosen[name] for name in OPTIONS},
         questions=limits.questions,

@@ -11,9 +11,8 @@ from fedsplit.data.types import ColumnProfile
 from fedsplit.errors import RequestError
 from fedsplit.regression.client.coding import Coding, Frame
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.questions.noisy import NoisySums
-from fedsplit.regression.client.questions.survey import Joint, Survey
-from fedsplit.regression.client.survey import SurveyAnswer
+from fedsplit.regression.client.questions import NoisySums
+from fedsplit.regression.client.survey import Joint, Survey, SurveyAnswer
 from fedsplit.regression.families import FAMILIES
 from fedsplit.sites.studies.study import AS_READ, Study
 
@@ -43,7 +42,7 @@ def check_coding(study: Study, coding: Coding) -> None:
     _same("formula", plan.formula in study.formulas)
     _same("family", plan.family == study.family)
     for name, value in plan.parameters.items():
-        _same(name, value == study.options[name])
+        _same(name, value == study.options.get(name))
     for use, column in study.extra.items():
         _same(use, getattr(plan, use) == column)
     _check_types(study, plan)

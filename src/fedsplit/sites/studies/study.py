@@ -14,7 +14,7 @@ import msgspec
 from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.plan import columns_of
-from fedsplit.regression.client.privacy.privacy import Privacy, privacy_of
+from fedsplit.regression.client.privacy import Privacy, privacy_of
 from fedsplit.regression.families import FAMILIES
 from fedsplit.remote.messages import PROTOCOL
 from fedsplit.remote.summed import FEWEST

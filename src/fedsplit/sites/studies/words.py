@@ -9,7 +9,7 @@ from textwrap import wrap
 
 from fedsplit.data.texts import appearance
 from fedsplit.data.types import ColumnProfile
-from fedsplit.regression.client.privacy.privacy import Privacy
+from fedsplit.regression.client.privacy import Privacy
 from fedsplit.sites.studies.hashes import short
 from fedsplit.sites.studies.noise import NOTHING, Spent
 from fedsplit.sites.studies.overlaps import Exposure

@@ -1,14 +1,15 @@
-"""Which questions about costs are answered under rules, and at which points they disclose what."""
+"""Which questions about costs are answered under rules, and which sums over rows they disclose."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias, cast
 
 import numpy as np
+import pandas as pd
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, unpacked
 from fedsplit.clients.local_models import LocalModel, ModifiedScore
 from fedsplit.clients.question import CostQuestion, Question
 from fedsplit.clients.questions import (
@@ -29,9 +30,12 @@ from fedsplit.clients.questions import (
 from fedsplit.clients.stochastic import BatchCurvature, StochasticDescend
 from fedsplit.errors import RequestError
 from fedsplit.local.newton import ExactProx
+from fedsplit.losses.jeffreys import jeffreys
 from fedsplit.losses.linear import LinearTerms
 from fedsplit.losses.multinomial import MultinomialTerms
 from fedsplit.losses.terms import Terms
+from fedsplit.regression.client.plan import Plan
+from fedsplit.statistic import RowSum
 
 NO_DIRECTIONS = "its rules allow no question about a direction of the server's choice"
 
@@ -184,3 +188,41 @@ def weights_of(terms: RowTerms, eta: Array) -> list[Array]:
             p = np.clip(np.vstack([1.0 - p.sum(axis=0), p]), 0.0, 1.0)
             pairs = [(c, e) for c in range(terms.classes) for e in range(c)]
             return [w[0] * p[c] * p[e] for c, e in pairs]
+
+
+def of_survey(frame: pd.DataFrame, plan: Plan) -> list[RowSum]:
+    """Which rows are complete, and those of each level."""
+    one = np.ones((len(frame), 1))
+    columns = [one[:, 0]]
+    for name in plan.types:
+        if name in plan.categorical:
+            codes = frame[name].cat.codes.to_numpy()
+            columns += [(codes == code).astype(np.float64) for code in np.unique(codes)]
+    return [RowSum(np.column_stack(columns), one)]
+
+
+def of_points(
+    question: CostQuestion | None,
+    points: Sequence[At],
+    terms: RowTerms,
+    j: int,
+) -> list[RowSum]:
+    """Values, gradients and Hessians of client j at points."""
+    A = terms.A[0]
+    sums = []
+    for at in points:
+        x = at.point if at.point.ndim == 1 else at.point[j if len(at.point) > 1 else 0]
+        eta = terms.eta(x[None])
+        if at.value:
+            values = np.column_stack(values_of(terms, eta))
+            sums.append(RowSum(values, np.ones((len(values), 1))))
+        if at.slope:
+            sums.append(RowSum(np.column_stack(slopes_of(terms, eta)), A))
+        if at.matrix:
+            sums += [RowSum(A, weights=weights) for weights in weights_of(terms, eta)]
+    if isinstance(question, ModifiedScore):
+        slopes, weights = jeffreys(terms, question.x[None], unpacked(question.metric)).of_rows
+        sums.append(RowSum(slopes[0][:, None], A))
+        if question.augmented:
+            sums.append(RowSum(A, weights=weights[0]))
+    return sums

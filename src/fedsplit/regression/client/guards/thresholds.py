@@ -6,18 +6,105 @@ request, ask for that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.data.categories import Level
-from fedsplit.errors import InputError, listed
+from fedsplit.errors import InputError, RequestError, listed
 from fedsplit.regression.client.design import ROWS_AT_A_TIME, SMALLEST_CELL, Design
-from fedsplit.regression.client.findings import Finding
 from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.regression.client.numbers import LEAST, MOST, in_range
+
+LEAST, MOST = 1e-100, 1e100
+"""A product that is rounded to 0 or to infinity is a condition on a row, and a server that may
+choose the other factor chooses the condition. With all factors in this range that cannot happen to
+a product of three of them."""
+
+
+def in_range(sizes: Array) -> Mask:
+    """Which of some sizes are 0, or can be multiplied."""
+    found: Mask = (sizes == 0) | ((sizes >= LEAST) & (sizes <= MOST))
+    return found
+
+
+def check_numbers(questions: Iterable[object]) -> None:
+    """Raise RequestError if a number of some questions is not finite, or huge, or tiny."""
+    for question in questions:
+        for numbers in _numbers_of(question):
+            if not in_range(np.abs(numbers)).all():
+                raise RequestError(
+                    "the server sent a number that is not finite, or neither 0 nor between "
+                    f"{LEAST:g} and {MOST:g}"
+                )
+
+
+def _numbers_of(value: Any) -> Iterator[Array]:
+    """All floating-point numbers of a question."""
+    if isinstance(value, np.ndarray | float):
+        yield np.asarray(value, dtype=np.float64)
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from _numbers_of(getattr(value, field.name))
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _numbers_of(each)
+    elif isinstance(value, tuple | list | frozenset):
+        for each in value:
+            yield from _numbers_of(each)
+
+
+SHOWN = 3
+"""How many of a kind are named."""
+
+LONGEST = 1_000
+"""Characters of a line."""
+
+
+class Finding(NamedTuple):
+    """Something about one client, or one of several fits.
+
+    Attributes
+    ----------
+    name : str
+        Of what it is about.
+    one : str
+        The whole sentence, where it is the only one of its kind.
+    many : str
+        What follows the number of those that it is said of, where there are several.
+    detail : str
+        How it is named among several.
+    rule : str
+        The key of a policy that it breaks, if it breaks one.
+    """
+
+    name: str
+    one: str
+    many: str
+    detail: str
+    rule: str = ""
+
+
+def in_lines(findings: Iterable[Finding]) -> list[str]:
+    """One line for each kind, with a count and the first few names, in the order of the first."""
+    kinds: dict[str, list[Finding]] = {}
+    for each in dict.fromkeys(findings):  # a rare level is found twice
+        kinds.setdefault(each.many, []).append(each)
+    lines = []
+    for many, alike in kinds.items():
+        details: dict[str, str] = {}
+        for each in alike:
+            details.setdefault(each.name, each.detail)  # the count is that of names
+        if len(details) == 1:
+            lines += [each.one for each in alike]
+        else:
+            lines.append(f"{len(details):,} {many}: {listed(details.values(), SHOWN)}")
+    # levels can have line breaks, and clients of other organisations send what they like
+    return [" ".join(line.split())[:LONGEST] for line in lines]
+
 
 ALONE = 0.99
 """A row dominates a column if it has more than this share of the deviations from its median."""
@@ -218,9 +305,17 @@ def _unlike_others(A: Array) -> NDArray[np.intp]:
 
 def _counted_unlike(A: Array) -> NDArray[np.intp]:
     """The same, exactly."""
-    away = np.abs(A - np.median(A, axis=0))
+    away = np.abs(A - _median(A))
     dominated = (away.max(axis=0) > ALONE * away.sum(axis=0)) & away.any(axis=0)
     return np.where(dominated, 1, np.count_nonzero(away, axis=0))
+
+
+def _median(A: Array) -> Array:
+    """The medians of columns, (p,); for few rows this is several times as fast as NumPy's."""
+    ordered = np.sort(A, axis=0)
+    n = len(A)
+    found: Array = 0.5 * (ordered[(n - 1) // 2] + ordered[n // 2])
+    return found
 
 
 def _may_be_alike(A: Array) -> Mask:
@@ -229,7 +324,7 @@ def _may_be_alike(A: Array) -> Mask:
     If all rows but a few have the median, then so has the median of the first ones. The sum of all
     distances from the median m is at least half of their sum S from the mean, and |m - mean| ≤ S/n.
     """
-    usual = np.median(A[: 2 * SMALLEST_CELL + 1], axis=0)
+    usual = _median(A[: 2 * SMALLEST_CELL + 1])
     mean = A.mean(axis=0)
     unlike = np.zeros(A.shape[1])
     total = np.zeros(A.shape[1])

@@ -1,4 +1,5 @@
-"""Moments of coded rows, from which the coordinates of a fit follow."""
+"""Statistics on which the coordinates of a fit rest: of the complete rows of a table, on which
+functions such as ``poly`` and ``cut`` depend, and moments of coded rows."""
 
 from __future__ import annotations
 
@@ -10,13 +11,18 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, Mask
+from fedsplit.data.formula.model_frame import ModelFrame
+from fedsplit.data.formula.pooled_functions import outside
+from fedsplit.data.pooled.column_statistics import ColumnStatistic, Histogram, Withheld
+from fedsplit.errors import InputError, RowError
+from fedsplit.regression.client.coding import check_scaling, check_whitening
 from fedsplit.regression.client.design import Moments, Scaling
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.rows import FitRows
-from fedsplit.regression.client.validation import check_scaling, check_whitening
 from fedsplit.statistic import (
     AboutMeans,
+    AnswerLimit,
     Computed,
     LogOfSum,
     MeanProducts,
@@ -27,8 +33,119 @@ from fedsplit.statistic import (
     Statistic,
     Sums,
     Values,
+    indices,
     triangle,
 )
+
+MOST_HISTOGRAMS = 8
+"""Of a column of the file, in all studies. A fit needs one for a function without knots, and the
+same one again is free. Which counts are withheld tells something about single rows each time."""
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """The complete rows of a client, before there is a design.
+
+    Attributes
+    ----------
+    name : str
+        Of the client.
+    plan : Plan
+    frame : ModelFrame
+    withheld : Withheld
+        Which counts do not leave the client.
+    """
+
+    name: str
+    plan: Plan
+    frame: ModelFrame
+    withheld: Withheld
+
+    @property
+    def used(self) -> Mask:
+        """Which rows have a value in every function: ``cut`` may lack one."""
+        return ~outside(self.plan.parsed.pooled, self.frame)
+
+    def argument(self, text: str) -> Array:
+        """The argument of a function in the formula, (n,), by the text of its call."""
+        calls = {call.text: call for call in self.plan.parsed.pooled}
+        if text not in calls:
+            raise InputError(f"client {self.name}: {text} is not in the formula")
+        try:
+            with np.errstate(all="ignore"):  # values that are not finite are named below
+                values = calls[text].argument(self.frame)
+        except ValueError as error:
+            raise InputError(f"client {self.name}: {text}: {error}") from None
+        valid = np.isfinite(values)
+        if not valid.all():
+            first = int(np.argmin(valid))
+            row = self.frame.frame.index[first] + 1
+            where = f"client {self.name}"
+            raise RowError(
+                f"{where}, row {row}: the column of {text} is {values[first]:g}; it must be finite",
+                f"{where}: the column of {text} has {int((~valid).sum())} values that are not "
+                "finite (its own log says where)",
+            )
+        return values
+
+
+@dataclass(frozen=True)
+class RowsInside(Statistic):
+    """How many complete rows have a value in every function: ``rows``."""
+
+    of_table = True
+
+    def shapes(self, plan: Any) -> Mapping[str, Shape]:
+        return {"rows": Sums(nonnegative=True)}
+
+    def sums(self, rows: TableRows) -> Mapping[str, Part]:
+        used = rows.used.astype(np.float64)[:, None]
+        return {"rows": RowSum(used, np.ones_like(used))}
+
+
+@dataclass(frozen=True)
+class OfArgument(Statistic):
+    """A statistic of the argument of a function in the formula: ``part``.
+
+    Attributes
+    ----------
+    text : str
+        Of the call, such as ``scale(x)``.
+    statistic : ColumnStatistic
+    """
+
+    text: str
+    statistic: ColumnStatistic
+
+    of_table = True
+
+    def shapes(self, plan: Any) -> Mapping[str, Shape]:
+        return {"part": self.statistic.shape}
+
+    def sums(self, rows: TableRows) -> Mapping[str, Part]:
+        return {"part": self.statistic.part(rows.argument(self.text), rows.withheld)}
+
+    def limits(self, plan: Plan) -> list[AnswerLimit]:
+        """Histograms of a column are few.
+
+        The same one is recognised by what was asked for: whether two columns have the same values
+        is an answer about rows.
+        """
+        if not isinstance(self.statistic, Histogram):
+            return []
+        derived = (set(column.plan.types) for column in plan.derived.values())
+        same = self.text, self.statistic, sorted(set(plan.types).union(*derived))
+        columns = [call.columns for call in plan.parsed.pooled if call.text == self.text]
+        return [
+            AnswerLimit(
+                f"histogram of {column}",
+                MOST_HISTOGRAMS,
+                same,
+                f"it has disclosed {MOST_HISTOGRAMS} histograms of column {column}, and its rules "
+                f"allow no more: write the knots or breaks of {self.text}",
+            )
+            for column in dict.fromkeys(column for own in columns for column in own)
+        ]
 
 
 @dataclass(frozen=True)
@@ -58,7 +175,7 @@ class DesignMoments(Statistic):
         A, b, w, o = design.determining, design.b, design.w, design.o
         one = np.ones((len(b), 1))
         pairs = _pairs(A.shape[1], design.family.has_units)
-        columns = [A, b, b - o] if design.family.has_units else [A, b]
+        columns = [A, b[:, None], (b - o)[:, None]][: 2 + design.family.has_units]
         # counts and settings of the client are no sums that a row could hide in
         n = Computed(np.array([[float(design.rows)]]), [RowSum(one, one)])
         exposed = np.array([[logsumexp(o, b=w) if o.any() else np.log(w.sum())]])
@@ -66,7 +183,7 @@ class DesignMoments(Statistic):
         floor = 0.0 if design.groups is None else design.groups.floor
         parts: dict[str, Part] = {
             "n": n,
-            "moments": MeanProducts(np.column_stack(columns), w, pairs),
+            "moments": MeanProducts(np.hstack(columns), w, pairs),
             "exposed": Computed(exposed, exposures, np.maximum(np.abs(exposed), 1.0)),
             "floor": Computed(np.array([[floor]]), limits=np.array([[floor]])),
             "withholds": Computed(
@@ -78,8 +195,8 @@ class DesignMoments(Statistic):
             parts["classes"] = RowSum(one, of_class)
         return parts
 
-    def check(self, values: Values, plan: Plan) -> str:
-        if wrong := super().check(values, plan):
+    def check(self, values: Values, shapes: Mapping[str, Shape]) -> str:
+        if wrong := super().check(values, shapes):
             return wrong
         if not (values["n"] > 0 and values["moments"][0] > 0):
             return "no rows, or weights that are not positive"
@@ -91,7 +208,7 @@ def moments_of(values: Values, plan: Plan) -> Moments:
     p = plan.width
     weight, means, products = _shape(plan).split(values["moments"])
     has_net = len(means) > p + 1
-    i, j = np.tril_indices(p)
+    i, j = indices(triangle(p))
     scatter = np.zeros((p, p))
     scatter[i, j] = scatter[j, i] = products[: len(i)]
     return Moments(

@@ -16,17 +16,156 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from random import Random, SystemRandom
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from fedsplit.arrays import Array
-from fedsplit.regression.client.privacy.accounting import noise_multiplier
-from fedsplit.regression.client.privacy.bounded_rows import BoundedRows
-from fedsplit.regression.client.privacy.discrete_gaussian import discrete_gaussian
-from fedsplit.regression.client.privacy.privacy import Privacy
-from fedsplit.regression.client.privacy.scores import Bounds, cut_off
+from fedsplit.arrays import Array, Mask
+from fedsplit.data.categories import level_codes
+from fedsplit.data.formula.formula import Formula
+from fedsplit.data.tables import Source
+from fedsplit.regression.client.design import ROWS_AT_A_TIME
+from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.privacy import (
+    DeclaredColumns,
+    DerivativeBounds,
+    Privacy,
+    cut_off,
+    noise_multiplier,
+)
 from fedsplit.regression.families.family import Family
+
+
+class BoundedRows(NamedTuple):
+    """Rows a with ‖a‖ ≤ R.
+
+    Attributes
+    ----------
+    A : (n, p) array
+        In declared units, scaled down where they were longer.
+    b, w, o : (n,) arrays
+        Target, weights and offsets.
+    """
+
+    A: Array
+    b: Array
+    w: Array
+    o: Array
+
+
+def bounded_rows(source: Source, plan: Plan, privacy: Privacy, where: str) -> BoundedRows:
+    """Read the rows that can be used, in units of the declared columns.
+
+    A row that cannot be used, for a value that is missing or not of its type, a level that is not
+    declared, or a target that the family does not allow, is left out without a word: a refusal
+    would tell of that row.
+    """
+    columns = list(dict.fromkeys([*plan.columns, *plan.others]))
+    frame = plan.read_leniently(source, columns, where)
+    frame = frame[~frame.isna().any(axis=1)]
+    formula = Formula(plan.formula)
+    levels = dict(plan.levels)
+    if plan.classes:
+        levels[str(formula.target_column)] = plan.classes
+    for column, known in levels.items():
+        frame = frame[frame[column].isin(list(known))]
+    design = formula.compile(plan.schema)
+    with np.errstate(all="ignore"):
+        frame = frame[plan.has_values(frame)]  # a row outside the breaks of cut() has none
+    with np.errstate(all="ignore"):
+        A, o = formula.evaluate(design, frame)
+        if plan.offset is not None:
+            o = o + plan.numbers(plan.offset, frame)
+        if plan.exposure is not None:
+            o = o + np.log(plan.numbers(plan.exposure, frame))
+        b, w = _target(plan, formula, frame), _weights(plan, frame)
+    used = np.isfinite(A).all(axis=1) & np.isfinite(o) & _valid(plan, b) & np.isfinite(w) & (w > 0)
+    declared = DeclaredColumns.of(design.names, privacy.ranges or {}, formula.intercept)
+    return BoundedRows(shortened(declared.scaled(A[used]), privacy.clip), b[used], w[used], o[used])
+
+
+def shortened(A: Array, clip: float) -> Array:
+    """Rows scaled down to length R where they are longer, (n, p)."""
+    largest = np.abs(A).max(axis=1, initial=0.0, keepdims=True)
+    unit = np.where(largest > 0, largest, 1.0)
+    # in units of the largest number: squares overflow, and factors of tiny size have few digits
+    scaled = A / unit
+    most = clip / np.maximum(np.linalg.norm(scaled, axis=1, keepdims=True), 1.0)
+    rows: Array = np.where(unit > most, most * scaled, A)
+    return rows
+
+
+def _target(plan: Plan, formula: Formula, frame: pd.DataFrame) -> Array:
+    if plan.classes:
+        column = str(formula.target_column)
+        return level_codes(column, frame[column], plan.classes).astype(np.float64)
+    return formula.response(frame, plan.schema)
+
+
+def _weights(plan: Plan, frame: pd.DataFrame) -> Array:
+    if plan.weights is None:
+        return np.ones(len(frame))
+    return plan.numbers(plan.weights, frame)
+
+
+def _valid(plan: Plan, b: Array) -> Mask:
+    finite = np.isfinite(b)
+    valid: Mask = finite & ~plan.chosen_family.invalid(np.where(finite, b, 1.0))
+    return valid
+
+
+def discrete_gaussian(sigma: int, source: Random) -> int:
+    """One sample of scale σ, a whole number, by integers alone.
+
+    Gaussian noise in floating point betrays what it is added to by the low bits of the sum (Mironov
+    2012). Integers have none: the noise here is exactly P(k) ∝ exp(-k²/2σ²) for whole k, by the
+    rejection sampler of Canonne, Kamath and Steinke (2020), from uniform random bits.
+    """
+    scale = sigma + 1
+    square = sigma * sigma
+    while True:
+        k = _discrete_laplace(scale, source)
+        # accept with probability exp(-(|k| - σ²/t)²/2σ²)
+        excess = abs(k) * scale - square
+        if _exponential(excess * excess, 2 * square * scale * scale, source):
+            return k
+
+
+def _discrete_laplace(scale: int, source: Random) -> int:
+    """One sample of P(k) ∝ exp(-|k|/t)."""
+    while True:
+        rest = source.randrange(scale)
+        if not _exponential(rest, scale, source):
+            continue
+        whole = 0
+        while _exponential(1, 1, source):
+            whole += 1
+        k = rest + scale * whole
+        if source.getrandbits(1):
+            if k == 0:
+                continue  # zero would be drawn twice as often
+            return -k
+        return k
+
+
+def _exponential(above: int, below: int, source: Random) -> bool:
+    """True with probability exp(-above/below), for whole numbers."""
+    while above > below:
+        if not _at_most_one(1, 1, source):
+            return False
+        above -= below
+    return _at_most_one(above, below, source)
+
+
+def _at_most_one(above: int, below: int, source: Random) -> bool:
+    """The same where the quotient is at most 1: the parity of how long a series of draws lasts."""
+    k = 1
+    while source.randrange(below * k) < above:
+        k += 1
+    return k % 2 == 1
+
 
 GRID_BITS = 40
 """The noise has a scale of 2^GRID_BITS steps of the grid at least."""
@@ -36,8 +175,6 @@ ROUNDING = 2.0**-21
 
 MARGIN = 1.0 + 2.0 * ROUNDING
 """By how much more noise there is than the length of a row's vector needs."""
-
-ROWS_AT_A_TIME = 4096
 
 _HALF_BITS = 31
 
@@ -95,7 +232,7 @@ class RowVectors:
     ----------
     family : Family
     privacy : Privacy
-    bounds : Bounds
+    bounds : DerivativeBounds
     number : int
         Of the question, from 1.
     x : (p,) array
@@ -103,7 +240,7 @@ class RowVectors:
 
     family: Family
     privacy: Privacy
-    bounds: Bounds
+    bounds: DerivativeBounds
     number: int
     x: Array
 

@@ -1,23 +1,20 @@
-"""The three parts of a result: what was estimated, how well it fits, how it was computed."""
+"""What a fit comes to: its estimates, how well it fits, and what is proved."""
 
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.special import chdtrc
 
 from fedsplit.arrays import Array
-from fedsplit.clients.oracle import Incident
-from fedsplit.loop.trace import Row, Trace
 from fedsplit.regression.client.design import Calibration, Moments, Recession
-from fedsplit.regression.result.certificate import FitCertificate
 from fedsplit.regression.server.clustered import ClusteredCovariance
-from fedsplit.regression.server.inference import PenalisedLikelihood
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +58,20 @@ class Estimates:
     limit: Array | None = None
     lost_directions: int = 0
 
+    def without(self, names: Collection[str]) -> Estimates:
+        """The estimates with nan for some coefficients."""
+        lost = np.array([name in names for name in self.names])
+        covariance = self.covariance
+        if covariance is not None:
+            covariance = np.where(lost[:, None] | lost, np.nan, covariance)
+        return replace(
+            self,
+            values=np.where(lost, np.nan, self.values),
+            covariance=covariance,
+            robust=self.robust and self.robust.without(lost),
+            errors=np.where(lost, np.nan, self.errors),
+        )
+
     @property
     def rank(self) -> int:
         """How many coefficients are estimated."""
@@ -74,6 +85,39 @@ class Estimates:
     def series(self, values: Array, name: str) -> pd.Series:
         """One number per coefficient, (d,), by the names of the coefficients."""
         return pd.Series(values, index=list(self.names), name=name)
+
+
+class PenalisedLikelihood(NamedTuple):
+    """log L + ½ log det of the information, which Firth's regression maximises.
+
+    Attributes
+    ----------
+    value : float
+        At the estimate.
+    null : float or None
+        The maximum over the intercept alone, with the same columns in the information; None where
+        the model has an offset.
+    df : int
+        How many coefficients there are beside the intercept.
+    """
+
+    value: float
+    null: float | None
+    df: int
+
+    @property
+    def ratio(self) -> float | None:
+        """The likelihood ratio statistic of all covariates; None without ``null``."""
+        if self.null is None:
+            return None
+        return 2.0 * (self.value - self.null)
+
+    @property
+    def p(self) -> float | None:
+        """Its p-value by the χ² distribution."""
+        if self.ratio is None or self.df == 0:
+            return None
+        return float(chdtrc(self.df, self.ratio))
 
 
 class PooledMoments(NamedTuple):
@@ -101,11 +145,14 @@ class PooledMoments(NamedTuple):
 
 def fingerprint_of(moments: Mapping[str, Moments]) -> str:
     """Hash what the clients have sent of their targets; see ``FitStatistics``."""
-    # To seven digits, as sums over the same rows may differ by rounding from model to model.
-    lines = [
-        f"{name}: {each.n} {each.weight:.6e} {each.target_mean:.6e} {each.target_scatter:.6e}"
-        for name, each in sorted(moments.items())
-    ]
+    lines = []
+    for name, each in sorted(moments.items()):
+        deviation = math.sqrt(each.target_scatter / each.weight)
+        size = math.hypot(deviation, each.target_mean)
+        # To seven digits, as sums over the same rows may differ by rounding from model to model;
+        # those of a mean near zero are of the size of the targets.
+        mean = round(each.target_mean / (size or 1.0), 6) + 0.0
+        lines.append(f"{name}: {each.n} {each.weight:.6e} {size:.6e} {mean:.6f}")
     return hashlib.sha256("\n".join(lines).encode("utf-8", "replace")).hexdigest()
 
 
@@ -164,96 +211,77 @@ class FitStatistics:
     spread: float | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Computation:
-    """How a model was computed, and what is proved about it.
+@dataclass(frozen=True)
+class FitCertificate:
+    """What is proved about the distance of a fit from the fit of the pooled data.
 
     Attributes
     ----------
-    certificate : FitCertificate
-    converged : bool
-        Whether the tolerance is proved.
-    trace : Trace
-        One row per exchange with the clients, from their files to the table.
-    first_round, rounds : int
-        Which row of the trace is the method's first, and how many there are of it, set-up and
-        proofs included.
-    proofs : sequence of (int, float or None)
-        The round of each proof, and the gap that it proves.
-    warnings : sequence of str
-        What could disclose single rows, and what was left out.
-    version : str
-        Of fedsplit.
-    removed : mapping of str to str
-        The clients that were removed during the run, with the reason: the model is that of the
-        others.
-    incidents : sequence of Incident
-        Answers of remote clients that failed or were refused.
-    logs : mapping of str to str
-        Between organisations, the number and the hash of the last line of each client's log when
-        the run ended, as in ``12:3f2a…``: with ``fedsplit audit`` its owner can show that the log
-        was not cut short since.
-    summed : sequence of str
-        With ``secure``, the clients whose answers were added up.
+    gap : float or None
+        Upper bound on the objective above its minimum; None where nothing can be proved.
+    standard_errors : float or None
+        Upper bound on |coefficient - pooled coefficient| in standard errors, for all coefficients.
+        With a penalty they are those that the information matrix alone would give. A model that
+        explains all but 1e-6 of the target's variance counts as if it left that share.
+    reason : str
+        The argument of the proof, or why there is none.
+    arithmetic : float or None
+        Both bounds above are about the numbers that the clients hold in float64. This bounds how
+        far rounding, in forming columns and sums, can have moved any coefficient from the fit of
+        the data in exact arithmetic, in standard errors. None if that is not known.
+    inflation : float
+        How many times those of the table these standard errors are: 1 unless the fit is nearly
+        perfect.
+    stationary : float or None
+        With ``firth`` there is no gap: the penalised likelihood need not be concave. Upper bound on
+        the length of the modified score in the norm of the inverse information. The next step would
+        move no coefficient by more standard errors than this.
     """
 
-    certificate: FitCertificate
-    converged: bool
-    trace: Trace
-    first_round: int
-    rounds: int
-    proofs: Sequence[tuple[int, float | None]]
-    warnings: Sequence[str]
-    version: str
-    removed: Mapping[str, str] = field(default_factory=dict)
-    incidents: Sequence[Incident] = ()
-    logs: Mapping[str, str] = field(default_factory=dict)
-    summed: Sequence[str] = ()
-
-    def among(self, others: Sequence[Row]) -> Computation:
-        """Return the run with the exchanges before and after its rounds.
-
-        Those of a run that lost a client have set-ups of their own, and come before.
-        """
-        early = [at for at, row in enumerate(others, 1) if row.kind in ("handshake", "setup")]
-        first = max(early, default=0)
-        rows = [*others[:first], *self.trace.rows, *others[first:]]
-        return replace(self, trace=Trace(self.trace.start, rows), first_round=first)
+    gap: float | None
+    standard_errors: float | None
+    reason: str
+    arithmetic: float | None = None
+    inflation: float = 1.0
+    stationary: float | None = None
 
     @property
-    def exchanges(self) -> int:
-        """The number of exchanges with every client."""
-        return sum(row.questions for row in self.trace.rows)
+    def bound(self) -> float | None:
+        """What the tolerance is about: ``standard_errors``, or ``stationary`` with ``firth``."""
+        if self.stationary is not None:
+            return self.stationary
+        return self.standard_errors
 
-    @property
-    def floats(self) -> int:
-        """Numbers sent, both ways, over all clients."""
-        return sum(row.floats_up + row.floats_down for row in self.trace.rows)
+    def within(self, limit: float) -> bool:
+        """Whether rounding moved no coefficient by more than this, in standard errors."""
+        return self.arithmetic is not None and self.arithmetic <= limit
 
-    @property
-    def of_rounds(self) -> Trace:
-        """The rows of the method's rounds alone."""
-        last = self.first_round + self.rounds
-        return Trace(self.trace.start, self.trace.rows[self.first_round : last])
+    def __str__(self) -> str:
+        if self.stationary is not None:
+            return self._stationary_point(self.stationary)
+        if self.gap is None or self.standard_errors is None:
+            return f"nothing is proved: {self.reason}"
+        text = (
+            f"within {self.gap:.1g} of the pooled optimum; every coefficient within "
+            f"{self.standard_errors:.1g} standard errors of the pooled fit (by {self.reason})"
+        )
+        if self.arithmetic is not None:
+            text += f"; moved by rounding by at most {self.arithmetic:.1g} standard errors"
+        if self.inflation > 1.0:
+            text += (
+                f". These standard errors are {self.inflation:.1g} times those of the table: "
+                "the fit is nearly perfect"
+            )
+        return text
 
-    @property
-    def attendance(self) -> pd.DataFrame:
-        """How remote clients answered, one row per client.
-
-        Columns: rounds ``answered``, ``median`` and ``longest`` seconds to an answer, the number
-        of ``incidents``, and whether the client was ``removed``.
-        """
-        incidents = Counter(incident.client for incident in self.incidents)
-        latency = self.of_rounds.latency
-        names = list(dict.fromkeys([*latency, *self.removed]))
-        rows = []
-        for name in names:
-            seconds = latency.get(name, np.zeros(0))
-            answers = seconds[np.isfinite(seconds)]
-            median = longest = np.nan
-            if answers.size:
-                median = float(np.median(answers))
-                longest = float(np.max(answers))
-            rows.append((answers.size, median, longest, incidents[name], name in self.removed))
-        columns = ["answered", "median", "longest", "incidents", "removed"]
-        return pd.DataFrame(rows, columns=columns, index=pd.Index(names, name="client"))
+    def _stationary_point(self, bound: float) -> str:
+        text = (
+            "a stationary point of the penalised likelihood: the modified score is within "
+            f"{bound:.1g} standard errors of zero"
+        )
+        if self.arithmetic is not None:
+            text += f", and rounding moves it by at most {self.arithmetic:.1g}"
+        return (
+            f"{text}. That it is the maximum is not proved: "
+            "the penalised likelihood need not be concave"
+        )

@@ -1,1 +1,0 @@
-"""The sums over rows that a regression asks for, one class each; ``known`` has the table."""

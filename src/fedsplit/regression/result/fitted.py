@@ -1,0 +1,328 @@
+"""What all fitted models have in common: coefficients, their standard errors, predictions."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from scipy.special import ndtr, ndtri, stdtr, stdtrit
+
+from fedsplit.arrays import Array
+from fedsplit.checks import share
+from fedsplit.data.formula.formula import Formula
+from fedsplit.errors import InputError
+from fedsplit.loop.trace import Trace
+from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.families.family import Family
+from fedsplit.regression.options import Settings
+from fedsplit.regression.result import table
+from fedsplit.regression.result.prediction import Kind, Unseen, predict
+from fedsplit.regression.result.run import Computation
+from fedsplit.regression.server.report import Estimates
+
+
+def t_tail(z: Any, df: float) -> Any:
+    """The probability of more than z by Student's t; normal for infinitely many degrees."""
+    # scipy.stats has it too, but takes longer to import than a small fit takes
+    return ndtr(-z) if np.isinf(df) else stdtr(df, -z)
+
+
+def t_quantile(q: float, df: float | Array) -> Any:
+    """The quantile of a probability, for each of the degrees of freedom."""
+    return np.where(np.isinf(df), ndtri(q), stdtrit(df, q))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FittedModel(ABC):
+    """What a pooled fit and one with noise have in common: coefficients, errors, predictions.
+
+    Properties have the names of statsmodels' results.
+
+    Attributes
+    ----------
+    plan : Plan
+        The formula and the categories that the clients agreed on.
+    settings : Settings
+        The options of the fit.
+    run : Computation
+        How it was computed, and what is proved.
+    estimates : Estimates
+        The coefficients and their covariances.
+    """
+
+    plan: Plan
+    settings: Settings
+    run: Computation
+    estimates: Estimates
+
+    @property
+    def _described(self) -> str:
+        formula = table.shortened(self.formula)
+        return f"{self.family.name}, {formula}: {self.estimates.rank:,} coefficients"
+
+    @property
+    def _clients(self) -> str:
+        return f"{self.n_clients:,} client{'s' * (self.n_clients != 1)}"
+
+    def _repr_html_(self) -> str:
+        return table.fragment(self)
+
+    @property
+    @abstractmethod
+    def nobs(self) -> int:
+        """The number of rows that were used."""
+
+    @property
+    @abstractmethod
+    def n_clients(self) -> int:
+        """How many clients there are, those without a complete row included."""
+
+    @property
+    @abstractmethod
+    def dispersion(self) -> float | None:
+        """φ."""
+
+    @property
+    @abstractmethod
+    def settled(self) -> bool:
+        """Whether the numbers are those of a fit that has come to its end."""
+
+    @property
+    @abstractmethod
+    def complete(self) -> bool:
+        """Whether the fit is what was asked for, with the rows of every client."""
+
+    @property
+    @abstractmethod
+    def statistic(self) -> Literal["t", "z"]:
+        """What a coefficient over its standard error is called."""
+
+    @property
+    @abstractmethod
+    def se_reason(self) -> str | None:
+        """Why there are no standard errors."""
+
+    @abstractmethod
+    def head(self) -> list[str]:
+        """The lines of the summary above the coefficients."""
+
+    @abstractmethod
+    def foot(self) -> list[str]:
+        """The lines of the summary below the coefficients."""
+
+    def about_clients(self) -> list[str]:
+        """The parts of the summary about single clients, if anything is known of them."""
+        return []
+
+    @property
+    def _df_reference(self) -> float:
+        """Degrees of freedom of a coefficient over its standard error; infinite for a normal."""
+        return math.inf
+
+    @property
+    def missing_values(self) -> Mapping[str, int]:
+        """How many values each column lacks, over all clients, as far as it is known."""
+        return {}
+
+    @property
+    def rows_left_out(self) -> int:
+        """The rows that were not used, as far as it is known."""
+        return 0
+
+    @property
+    def spread(self) -> float | None:
+        """The robust deviation of the residuals that Huber's δ is in units of, if it is in any."""
+        return None
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What could disclose single rows, what was left out, and what to look at."""
+        return self.run.warnings
+
+    @property
+    def family(self) -> Family:
+        return self.settings.chosen_family
+
+    @property
+    def formula(self) -> str:
+        return self.plan.formula
+
+    @property
+    def terms(self) -> dict[str, list[str]]:
+        """The columns of each term of the formula, by the text of the term."""
+        return table.terms(self.plan)
+
+    @property
+    def params(self) -> pd.Series:
+        """The coefficients, in the units of the data; nan where one is not estimated."""
+        return self.estimates.series(self.estimates.values, "coef")
+
+    @property
+    def bse(self) -> pd.Series | None:
+        """Model-based standard errors; None with ``se_reason``."""
+        if self.estimates.covariance is None:
+            return None
+        return self.estimates.series(np.sqrt(np.diag(self.estimates.covariance)), "se")
+
+    @property
+    def tvalues(self) -> pd.Series | None:
+        """Coefficients over their standard errors: t for gaussian and gamma, z elsewhere."""
+        if self.bse is None:
+            return None
+        return self.params / self.bse
+
+    @property
+    def pvalues(self) -> pd.Series | None:
+        """Two-sided p-values by Student's t or the normal distribution, as R's ``summary``.
+
+        None without standard errors, and for a fit that did not converge.
+        """
+        if self.tvalues is None or not self.settled:
+            return None
+        return 2 * t_tail(self.tvalues.abs(), self._df_reference)
+
+    @property
+    def removed(self) -> dict[str, str]:
+        """The clients that were removed during the run, with the reason."""
+        return dict(self.run.removed)
+
+    @property
+    def exchanges(self) -> int:
+        """Number of exchanges with every client in all, from its file to the table."""
+        return self.run.exchanges
+
+    @property
+    def trace(self) -> Trace:
+        """One row per exchange: to agree on the model, of the method, and about the fit."""
+        return self.run.trace
+
+    @property
+    def delta(self) -> float | None:
+        """Huber's δ in the unit of the target; None of another family."""
+        if not self.family.robust:
+            return None
+        return self.settings.delta * (self.spread or 1.0)
+
+    @property
+    def modelled(self) -> str | None:
+        """The class, or what is counted, whose probability a model of two classes is about."""
+        if not self.family.binary:
+            return None
+        formula = Formula(self.formula)
+        if formula.grouped is not None:
+            return formula.grouped[0]
+        if formula.target_column is None or not self.plan.classes:
+            return formula.target
+        label = str(self.plan.classes[1])
+        if label in ("1", "True"):
+            return f"{formula.target} = {label}"
+        return label
+
+    @abstractmethod
+    def _lacks(self, robust: bool) -> str | None:
+        """Why there is no covariance."""
+
+    def cov_params(self, robust: bool = False) -> pd.DataFrame:
+        """The covariance of the coefficients, (d, d).
+
+        Parameters
+        ----------
+        robust : bool
+            Clustered by client, for rows of one client that are alike, rather than model-based.
+        """
+        matrix = self.estimates.covariance
+        if robust:
+            matrix = None if self.estimates.robust is None else self.estimates.robust.matrix
+        if matrix is None:
+            raise InputError(f"there is no {'robust ' * robust}covariance: {self._lacks(robust)}")
+        names = list(self.estimates.names)
+        return pd.DataFrame(matrix, index=names, columns=names)
+
+    def conf_int(self, alpha: float = 0.05, robust: bool = False) -> pd.DataFrame:
+        """Confidence intervals, by Student's t for gaussian and gamma, else by the normal law.
+
+        Parameters
+        ----------
+        alpha : float
+            One minus the level: 0.05 for intervals of 95 %.
+        robust : bool
+            Clustered by client, by Student's t with ``robust_df`` degrees of freedom.
+
+        Returns
+        -------
+        DataFrame
+            One row per coefficient, with the columns ``lower`` and ``upper``.
+        """
+        alpha = share("alpha", alpha, one=False)
+        errors = np.sqrt(np.diag(self.cov_params(robust)))
+        df: float | Array = self._df_reference
+        if robust and self.estimates.robust is not None:
+            df = self.estimates.robust.df
+        half = t_quantile(1 - alpha / 2, df) * errors
+        return pd.DataFrame({"lower": self.params - half, "upper": self.params + half})
+
+    def summary(self) -> table.Summary:
+        """The table as text: ``print(model.summary())``."""
+        return table.summary(self)
+
+    def predict(
+        self, frame: object, kind: Kind = "mean", *, unseen: Unseen = "error"
+    ) -> pd.Series | pd.DataFrame:
+        """Predictions for the rows of a frame, or of a file.
+
+        Parameters
+        ----------
+        frame : DataFrame or path
+            Needs the columns of the formula's right-hand side. A row with a missing value has no
+            prediction. Where coefficients grow without
+            bound, a row that recedes has the limit of its prediction.
+        kind : str
+            "mean" is the expected target, for two classes the probability of the second, and for
+            more the probability of each; "link" is the linear predictor; "class" is the most
+            probable class.
+        unseen : str
+            "nan" gives rows with a level that no client had no prediction; "error" refuses them.
+        """
+        fitted = np.nan_to_num(self.estimates.predicting)
+        recessions, reading = self.estimates.recessions, self.settings.reading
+        return predict(self.plan, self.family, fitted, frame, kind, unseen, recessions, reading)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All numbers of the summary, as JSON can hold them."""
+        return table.to_dict(self)
+
+    # What writes models imports this module, and the page imports matplotlib, which takes longer
+    # than all the rest.
+
+    def save(self, path: str | Path) -> None:
+        """Write ``model.json`` into a folder, for ``fedsplit.load``."""
+        from fedsplit.regression.result import io
+
+        io.save(self, Path(path))
+
+    @abstractmethod
+    def report(self, path: str | Path) -> None:
+        """Write a self-contained page: the table, intervals, settings."""
+
+    def write(self, path: str | Path) -> None:
+        """Write the model, its trace as CSV and its page ``report.html`` into a folder.
+
+        Raises
+        ------
+        InputError
+            If the folder has a file of such a name that fedsplit did not write.
+        """
+        from fedsplit.regression.result import io
+
+        folder = Path(path)
+        io.check_folder(folder)
+        # The page takes longest and is most likely to be interrupted, so it comes first.
+        self.report(folder / io.PAGE)
+        io.write_trace(self, folder / io.TRACE)
+        self.save(folder)
