@@ -21,7 +21,7 @@ from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import ROWS_AT_A_TIME, SMALLEST_CELL
 from fedsplit.regression.client.guards import thresholds
 from fedsplit.regression.client.moments import DesignMoments
-from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.plan import DerivedColumn, Plan
 from fedsplit.regression.client.rows import FitRows
 from fedsplit.regression.fit import prepare
 from fedsplit.regression.options import FitOptions
@@ -388,6 +388,8 @@ def test_rows_are_read_again_for_a_plan_that_reads_them_otherwise() -> None:
         replace(plan, types={**plan.types, "age": "text"}, categories=("age",)),
         replace(plan, types={**plan.types, "visits": "number"}, others=("visits",)),
         replace(plan, categories=("age",)),
+        replace(plan, formula="score ~ age + visits", types={**plan.types, "visits": "number"}),
+        replace(plan, derived={"mean": DerivedColumn.of(plan, [1.0, 2.0])}),
     ):
         assert dataset.complete(plan) is not dataset.complete(other)
 

@@ -16,6 +16,7 @@ import pytest
 from statsmodels.stats.proportion import proportion_confint
 
 import fedsplit as fs
+from fedsplit.data.types import Type
 from fedsplit.loop.trace import Trace
 from fedsplit.regression.client.design import Calibration
 from fedsplit.regression.families import FAMILIES
@@ -237,6 +238,45 @@ def test_huber_has_the_robust_intervals() -> None:
     assert f"{number(low)} to {number(high)}" in seen
     assert "no likelihood" in seen
     assert "The intervals are robust" in seen
+
+
+def text_of(page: str) -> str:
+    """The words of a page, without its marks."""
+    return html.unescape(" ".join(re.sub(r"<[^>]*>", "", page).split()))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_sentence_ends_before_a_space(family: str) -> None:
+    text = text_of(page(family).partition("<header>")[2].partition("<h2>Coefficients")[0])
+    assert "never pooled. Reference levels: sex f." in text or "never pooled. Delta " in text
+    assert not re.search(r"[a-z][.:;][A-Z]", text)
+
+
+def test_the_page_says_which_sums_functions_and_delta_took() -> None:
+    data = frames("huber")
+    text = text_of(html_of(fs.fit(data, "y ~ bs(age, df=4) + scale(income)", family="huber")))
+    assert "For bs(age, df=4), which depends on the rows of all clients: moments of its" in text
+    assert "column and a coarse histogram. For scale(income), which" in text
+    assert "For δ: histograms of the sizes of its residuals." in text
+    plain = text_of(page("gaussian"))
+    assert "depends on the rows of all clients" not in plain
+    assert "histogram" not in plain
+
+
+def test_a_page_without_intervals_speaks_of_none(tmp_path: Path) -> None:
+    columns: dict[str, Type] = {"y": "number", "age": "number"}
+    texts = []
+    for epsilon in (0.05, 1e4):
+        noise = fs.Privacy(epsilon=epsilon, delta=1e-5, clip=100.0, rounds=2, seed=0, score=10.0)
+        data = {name: frame[["y", "age"]] for name, frame in frames("gaussian").items()}
+        model = fs.fit(data, "y ~ age", dp=noise, types=columns)
+        texts.append((model.bse is None, text_of(written(model, tmp_path)) + str(model.summary())))
+    assert [without for without, _ in texts] == [True, False]
+    assert "interval, " not in texts[0][1]
+    assert "errors include the noise" not in texts[0][1]
+    assert "Coefficients alone: the noise leaves no interval." in texts[0][1]
+    assert "95 % intervals, which include the noise." in texts[1][1]
+    assert "standard errors include the noise" in texts[1][1]
 
 
 def test_a_fit_that_did_not_converge_says_so_first(tmp_path: Path) -> None:

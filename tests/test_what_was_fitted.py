@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import statsmodels.formula.api as smf
 from statsmodels.stats.outliers_influence import variance_inflation_factor
 
 import fedsplit as fs
+from fedsplit.loop.trace import Row, Trace
 from fedsplit.regression.client.design import Moments
 from fedsplit.regression.result.page import noisy_html, pooled_html
-from fedsplit.regression.server.report import fingerprint_of
+from fedsplit.regression.result.run import Computation
+from fedsplit.regression.server.report import FitCertificate, fingerprint_of
 
 RNG = np.random.default_rng(11)
 N = 240
@@ -272,3 +275,46 @@ def test_as_many_coefficients_as_rows_leave_no_dispersion_and_no_likelihood() ->
     assert fewer.llf is not None
     shrunk = fs.fit(three, "y ~ x", group="site", ridge=1.0)
     assert (shrunk.bse, shrunk.dispersion, shrunk.aic) == (None, None, None)
+
+
+def test_exchanges_are_those_before_the_rounds_the_rounds_and_those_after() -> None:
+    def row(kind: Any) -> Row:
+        return Row(np.nan, np.nan, kind, 0.0, 1, 1, 1, 0.0)
+
+    rounds = Trace(1.0, [row("round"), row("round"), row("certificate")])
+    proof = FitCertificate(0.0, 0.0, "by hand")
+    run = Computation(proof, True, rounds, 0, 3, [], [], "0")
+    # those of a run that lost a client come first, with a set-up of their own
+    others = [row(kind) for kind in ("handshake", "setup", "handshake", "setup", "end", "end")]
+    whole = run.among(others)
+    kinds = ["handshake", "setup"] * 2 + ["round", "round", "certificate", "end", "end"]
+    assert whole.trace.kind.tolist() == kinds
+    assert whole.first_round == 4
+    assert whole.of_rounds.kind.tolist() == ["round", "round", "certificate"]
+    assert run.among([]).first_round == 0
+
+
+def test_an_overdispersed_count_is_warned_of_by_the_factor_of_its_errors() -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=400), "site": np.arange(400) % 4})
+    frame["y"] = rng.poisson(rng.gamma(2.0, np.exp(1.0 + 0.2 * frame.x) / 2.0))
+    model = fs.fit(frame, "y ~ x", family="poisson", group="site")
+    mu = np.exp(model.params["Intercept"] + model.params["x"] * frame.x)
+    ratio = float(np.sum((frame.y - mu) ** 2 / mu)) / 398
+    assert model.overdispersion == pytest.approx(ratio, rel=1e-9)
+    assert ratio > 1.5
+    assert f"{np.sqrt(ratio):.2g} times as large" in model.warnings[-1]
+    # about the bound there is none
+    frame["y"] = rng.poisson(rng.gamma(20.0, np.exp(1.0 + 0.2 * frame.x) / 20.0))
+    model = fs.fit(frame, "y ~ x", family="poisson", group="site")
+    assert model.overdispersion is not None
+    assert 1.0 < model.overdispersion < 1.5
+    assert not model.warnings
+
+
+def test_the_test_of_all_covariates_is_that_of_statsmodels() -> None:
+    model = fs.fit(FRAME, "score ~ x + u", group="site")
+    fit = smf.ols("score ~ x + u", FRAME).fit()
+    assert model.f_test is not None
+    expected = (fit.fvalue, 2, N - 3, fit.f_pvalue)
+    np.testing.assert_allclose(model.f_test, expected, rtol=1e-9)

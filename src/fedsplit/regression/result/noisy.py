@@ -130,13 +130,13 @@ class NoisyModel(FittedModel):
         ]
 
     def foot(self) -> list[str]:
+        errors = "" if self.se_reason else "standard errors include the noise; "
         return [
             f"exchanges {self.exchanges}   floats sent {self.run.floats:,}   "
             f"noise of {self.noise.multiplier:.4g} times the sensitivity",
             f"bounds: rows of length {self.privacy.clip:g}, scores of {self.noise.score:g}, "
             f"weights of {self.noise.weight:g}; rows beyond were scaled or cut off",
-            "standard errors include the noise; nothing is proved about the distance from the "
-            "pooled fit",
+            f"{errors}nothing is proved about the distance from the pooled fit",
             *(f"warning: {text}" for text in self.warnings),
         ]
 
