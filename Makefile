@@ -10,7 +10,7 @@ LOWEST_TESTS := $(addprefix tests/test_, cli.py custom.py estimators.py files.py
 WORKERS := $(shell expr `getconf _NPROCESSORS_ONLN` + 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-lowest lint reproduce format data bench bench-rounds bench-fit bench-robust bench-secure bench-engines bench-faults bench-sites bench-estimators bench-open bench-sparse test-gpu bench-gpu docs figures clean
+.PHONY: help run test test-slow test-lowest lint reproduce format data bench bench-rounds bench-fit bench-robust bench-secure bench-federation bench-engines bench-faults bench-sites bench-estimators bench-open bench-sparse test-gpu bench-gpu docs figures clean
 
 # The workers of pytest share the cores: more threads of BLAS would wait for each other.
 test test-slow test-lowest: export OPENBLAS_NUM_THREADS = 1
@@ -62,6 +62,9 @@ bench-robust: .venv/installed-test  ## Measure the coverage of robust intervals 
 
 bench-secure: .venv/installed-test  ## Measure fits by secure sums beside open ones
 	$(BIN)/python benchmarks/secure.py
+
+bench-federation: .venv/installed-test  ## Measure an exchange over HTTPS with 3, 20 and 200 sites
+	$(BIN)/python benchmarks/exchanges.py
 
 bench-engines: .venv/installed-test  ## Measure a round on every engine, by number of clients, columns and rows
 	$(BIN)/python benchmarks/engines.py
