@@ -15,13 +15,13 @@ from typing import Any
 
 import fedsplit as fs
 from fedsplit import ensembles
+from fedsplit.channels.channel import Request
+from fedsplit.channels.clients import RemoteClients
+from fedsplit.channels.cohort import Fingerprint, ProblemCohort
+from fedsplit.channels.members import Members
+from fedsplit.channels.ray.cluster import connect
+from fedsplit.channels.ray.workers import RayChannel
 from fedsplit.methods.method import Method
-from fedsplit.remote.channel import Request
-from fedsplit.remote.clients import RemoteClients
-from fedsplit.remote.cohort import Fingerprint, ProblemCohort
-from fedsplit.remote.members import Members
-from fedsplit.remote.ray.cluster import connect
-from fedsplit.remote.ray.workers import RayChannel
 from measuring import head, row
 from open.relaxed import RelaxedFedSplit
 

@@ -23,10 +23,10 @@ import numpy as np
 import pandas as pd
 
 import fedsplit as fs
+from fedsplit.channels.folder_lock import alone
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.remote import certificates, issuing
-from fedsplit.remote.folder_lock import alone
 from fedsplit.remote.https.client import run_client
 from fedsplit.remote.https.endpoint import Endpoint
 from fedsplit.remote.https.server import HttpsServer

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pandas as pd
 
+from fedsplit.channels.channel import Channel
+from fedsplit.channels.members import Patience
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.regression.result.model import Model
-from fedsplit.remote.channel import Channel
 from fedsplit.remote.issuing import make_keys, request_certificate, sign_request
 from fedsplit.remote.keys import fingerprint, read_private_key
-from fedsplit.remote.members import Patience
 from fedsplit.remote.messages import MessageChannel
 from fedsplit.remote.signatures import Signer
 from fedsplit.sites.options import SiteOptions

@@ -16,11 +16,11 @@ import pandas as pd
 import statsmodels.formula.api as smf
 
 import fedsplit as fs
+from fedsplit.channels.members import Members
 from fedsplit.data.sources.sources import sources
 from fedsplit.regression.engines import ENGINES
 from fedsplit.regression.fit import prepare
 from fedsplit.regression.options import FitOptions
-from fedsplit.remote.members import Members
 from measuring import head, row, side_by_side
 
 SITES, ROWS = 1000, 20

@@ -8,6 +8,10 @@ import pandas as pd
 
 import fedsplit as fs
 from fedsplit.arrays import Mask
+from fedsplit.channels.channel import SILENT, Channel, Cohort, Reply, Request, Unprepared
+from fedsplit.channels.clients import RemoteClients
+from fedsplit.channels.cohort import Fingerprint, ProblemCohort
+from fedsplit.channels.members import Members
 from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.questions import Curvature, Value
 from fedsplit.data.sources.sources import sources
@@ -15,10 +19,6 @@ from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
-from fedsplit.remote.channel import SILENT, Channel, Cohort, Reply, Request, Unprepared
-from fedsplit.remote.clients import RemoteClients
-from fedsplit.remote.cohort import Fingerprint, ProblemCohort
-from fedsplit.remote.members import Members
 
 PROMPT, SLOW = 1.0, 100.0
 """Seconds to an answer, and to a late one."""

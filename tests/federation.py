@@ -23,7 +23,7 @@ import json, sys, threading
 from pathlib import Path
 from typing import Self
 import numpy as np
-from fedsplit.remote.channel import Reply
+from fedsplit.channels.channel import Reply
 from fedsplit.remote.https.client import run_client
 from fedsplit.remote.https.endpoint import Endpoint
 from fedsplit.remote.messages import read_reply, write_reply

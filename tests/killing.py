@@ -20,8 +20,8 @@ import numpy as np
 import fedsplit as fs
 from faulty import FaultyChannel, channel_of, channel_to, faulty, fit
 from fedsplit.arrays import Array
-from fedsplit.remote.channel import Reply, Request
-from fedsplit.remote.log import HEAD
+from fedsplit.channels.channel import Reply, Request
+from fedsplit.channels.log import HEAD
 from hospitals import people
 from problems import problem
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from fedsplit.channels.channel import Reply, Request
 from fedsplit.clients.question import Question
 from fedsplit.regression.client.coding import Coding
 from fedsplit.regression.client.plan import Plan
@@ -15,7 +16,6 @@ from fedsplit.regression.client.survey import Survey
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.regression.result.model import Model
-from fedsplit.remote.channel import Reply, Request
 from fedsplit.remote.issuing import make_keys
 from fedsplit.remote.keys import fingerprint, read_private_key
 from fedsplit.remote.messages import MessageChannel, read_reply, write_request

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from fedsplit.channels.members import Patience
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.regression.result.model import Model
 from fedsplit.remote.issuing import make_keys, request_certificate, sign_request
-from fedsplit.remote.members import Patience
 from fedsplit.remote.messages import MessageChannel
 from fedsplit.sites.studies.key_exchange import KeyExchange
 from fedsplit.sites.studies.study import Study

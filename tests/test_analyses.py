@@ -23,6 +23,7 @@ from analyses.describe import describe, suppressed
 from analyses.negative_binomial import negative_binomial
 from analyses.robust import robust
 from analyses.weighted import weighted
+from fedsplit.channels.channel import Reply, Request
 from fedsplit.clients.questions import QUESTIONS
 from fedsplit.data.sources.sources import sources
 from fedsplit.dialogue import replay
@@ -32,7 +33,6 @@ from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.survey import FIT_QUESTIONS
 from fedsplit.regression.options import Settings
-from fedsplit.remote.channel import Reply, Request
 from fedsplit.remote.messages import read_reply, read_request, write_reply, write_request
 
 EVERY = pytest.mark.parametrize("name", ANALYSES)
@@ -152,8 +152,8 @@ def test_under_strict_rules_an_analysis_is_answered_if_it_is_of_sums(name: str) 
 @pytest.mark.slow
 @pytest.mark.xdist_group("ray")
 def test_every_analysis_on_ray_is_that_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedsplit.remote.ray.cluster import connect
-    from fedsplit.remote.ray.workers import RayChannel
+    from fedsplit.channels.ray.cluster import connect
+    from fedsplit.channels.ray.workers import RayChannel
 
     own = sources(trials())
     halves = [own[:2], own[2:]]

@@ -14,12 +14,12 @@ import pandas as pd
 import pytest
 
 from attacks.server import Server
+from fedsplit.channels.channel import Reply
+from fedsplit.channels.history import History
 from fedsplit.clients.question import Answer
 from fedsplit.commands.app import run
 from fedsplit.regression.client import fitted as statistics
 from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.remote.channel import Reply
-from fedsplit.remote.history import History
 from fedsplit.remote.messages import read_reply, write_reply
 from fedsplit.sites.log.audit_log import digest, log_files
 from fedsplit.sites.log.entries import summary

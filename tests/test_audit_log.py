@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from fedsplit.channels.channel import Reply
 from fedsplit.errors import InputError
-from fedsplit.remote.channel import Reply
 from fedsplit.sites.log.audit_log import AuditLog, NotLogged, log_files, read_log
 from fedsplit.sites.log.entries import Exchange, entry_of
 

@@ -14,11 +14,11 @@ import pandas as pd
 import pytest
 
 import fedsplit as fs
+from fedsplit.channels.ray.npz import read_cohort
 from fedsplit.commands.app import run
 from fedsplit.data.files import delimited
 from fedsplit.data.files.delimited import Header
 from fedsplit.data.sources.sources import sources
-from fedsplit.remote.ray.npz import read_cohort
 
 DEEP = 20_000
 LARGE = 1 << 26

@@ -21,10 +21,10 @@ from cryptography.hazmat.primitives.asymmetric.utils import (
 
 import fedsplit as fs
 from by_files import FORMULA, ByFiles, Told, hospitals, refusal
+from fedsplit.channels.channel import Request
 from fedsplit.commands.app import run
 from fedsplit.commands.client_options import SiteKeys
 from fedsplit.errors import InputError
-from fedsplit.remote.channel import Request
 from fedsplit.remote.issuing import make_keys
 from fedsplit.remote.keys import read_private_key
 from fedsplit.remote.messages import write_request

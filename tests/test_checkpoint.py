@@ -20,14 +20,14 @@ import pytest
 import fedsplit as fs
 from faulty import FAULTS, Fault, Moment, Script, channel_of, faulty, fit, silent, well
 from fedsplit.arrays import Array
+from fedsplit.channels.checkpoint import ANSWERS, HEADER
+from fedsplit.channels.cohort import same_data
+from fedsplit.channels.log import HEAD
 from fedsplit.commands.interrupts import discarding
 from fedsplit.local.solver import Start
 from fedsplit.methods.method import Method
 from fedsplit.penalties.coordinatewise import L1
 from fedsplit.regression.server import minimise
-from fedsplit.remote.checkpoint import ANSWERS, HEADER
-from fedsplit.remote.cohort import same_data
-from fedsplit.remote.log import HEAD
 from hospitals import people
 from problems import clients, problem
 
@@ -613,7 +613,7 @@ def test_a_run_that_was_killed_when_it_stopped_goes_on_too(
     since: int,
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("fedsplit.remote.log.Records.drop", lambda records: None)
+        patched.setattr("fedsplit.channels.log.Records.drop", lambda records: None)
         with pytest.raises(fs.TooFewClients):
             fs.solve(
                 faulty(p, from_then_on("2", since, silent)),

@@ -17,6 +17,7 @@ import pytest
 pytest.importorskip("aiohttp")
 
 from federation import free_port, until
+from fedsplit.channels.checkpoint import FORMAT
 from fedsplit.commands.app import run
 from fedsplit.commands.client_options import ClientNetwork, Privacy
 from fedsplit.commands.client_process import Configuration, status_of
@@ -25,7 +26,6 @@ from fedsplit.commands.supervisor import BAD_INPUT, NOT_AUTHORISED
 from fedsplit.data.reading import PLAIN
 from fedsplit.regression.options import FitOptions
 from fedsplit.remote import issuing
-from fedsplit.remote.checkpoint import FORMAT
 from fedsplit.remote.https.server import HttpsServer
 from fedsplit.remote.messages import HELLO, read_identity
 from fedsplit.version import __version__

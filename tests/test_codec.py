@@ -16,6 +16,7 @@ from msgspec.msgpack import Ext
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array, Mask
+from fedsplit.channels.codec import LARGEST_HEADER, decode, encode
 from fedsplit.clients.question import Answer, Question
 from fedsplit.clients.questions import ProofScalars, Prox
 from fedsplit.data.types import ColumnProfile, Share, Type
@@ -28,7 +29,6 @@ from fedsplit.regression.client.design import Calibration, Moments, Scaling
 from fedsplit.regression.client.guards.thresholds import Finding
 from fedsplit.regression.client.plan import BasicPlan, Plan
 from fedsplit.regression.client.survey import RowCounts
-from fedsplit.remote.codec import LARGEST_HEADER, decode, encode
 from fedsplit.sites.service import ALLOWED
 
 Level = str | bool | int | float

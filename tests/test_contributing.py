@@ -16,6 +16,8 @@ import fedsplit as fs
 from faulty import faulty
 from fedsplit import clients, fixed_point, local, losses, methods
 from fedsplit.arrays import Array, Mask
+from fedsplit.channels import codec
+from fedsplit.channels.channel import Request
 from fedsplit.clients.adding import SUM, VALUES
 from fedsplit.clients.question import CostQuestion, Part
 from fedsplit.clients.questions import QUESTIONS, Gradient, Information
@@ -38,8 +40,6 @@ from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import agree
 from fedsplit.regression.server.federation import sums_of
-from fedsplit.remote import codec
-from fedsplit.remote.channel import Request
 from fedsplit.remote.messages import read_request, write_request
 from fedsplit.statistic import STATISTICS, RowSum, Shape, Statistic, Sums
 from fedsplit.sums import Total

@@ -12,6 +12,10 @@ import pandas as pd
 import pytest
 
 import fedsplit as fs
+from fedsplit.channels import codec
+from fedsplit.channels.channel import LocalChannel
+from fedsplit.channels.members import Members
+from fedsplit.channels.summed import SummedChannel
 from fedsplit.clients.question import Question
 from fedsplit.data.sources.sources import sources
 from fedsplit.dialogue import Dialogue, converse, replay
@@ -24,10 +28,6 @@ from fedsplit.regression.path import regularisation
 from fedsplit.regression.server import minimise
 from fedsplit.regression.server.federation import AboutCosts, FitDriver
 from fedsplit.regression.server.glm import glm
-from fedsplit.remote import codec
-from fedsplit.remote.channel import LocalChannel
-from fedsplit.remote.members import Members
-from fedsplit.remote.summed import SummedChannel
 
 
 def rows() -> pd.DataFrame:

@@ -28,9 +28,9 @@ from faulty import (
     well,
 )
 from fedsplit.arrays import Array
+from fedsplit.channels.channel import Reply
 from fedsplit.methods.method import Method
 from fedsplit.regression.server import minimise
-from fedsplit.remote.channel import Reply
 from hospitals import people
 from problems import clients, loss, problem
 

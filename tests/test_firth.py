@@ -18,6 +18,7 @@ from numpy.testing import assert_allclose
 import fedsplit as fs
 from faulty import FAULTS, Fault, Moment, fit
 from fedsplit.arrays import length, packed, unpacked
+from fedsplit.channels.channel import LocalChannel
 from fedsplit.clients.local_models import ModifiedScore
 from fedsplit.clients.questions import Information
 from fedsplit.data.sources.sources import sources
@@ -26,7 +27,6 @@ from fedsplit.regression.client.coding import check_question
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.server.firth import FirthSearch
-from fedsplit.remote.channel import LocalChannel
 from fedsplit.remote.messages import MessageChannel
 from fedsplit.sites.service import Site
 from hospitals import people

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from fedsplit.channels.channel import Reply
 from fedsplit.commands.gathering import check_enough, gather, identified, wanted_clients
 from fedsplit.errors import InputError, TooFewClients
-from fedsplit.remote.channel import Reply
 from fedsplit.remote.messages import PROTOCOL, Identity, write_reply
 
 

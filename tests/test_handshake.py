@@ -14,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedsplit as fs
+from fedsplit.channels.channel import LocalChannel
+from fedsplit.channels.members import Members
 from fedsplit.commands.app import run
 from fedsplit.data.sources.sources import sources
 from fedsplit.regression.client.dataset import Dataset
@@ -26,8 +28,6 @@ from fedsplit.regression.client.rows import FitRows
 from fedsplit.regression.fit import prepare
 from fedsplit.regression.options import FitOptions
 from fedsplit.regression.server.coordinates import Pool
-from fedsplit.remote.channel import LocalChannel
-from fedsplit.remote.members import Members
 from fedsplit.statistic import Part
 from hospitals import people, write
 

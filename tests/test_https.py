@@ -13,8 +13,8 @@ pytest.importorskip("aiohttp")
 
 import fedsplit.remote.https.client as clients
 from federation import until
+from fedsplit.channels import folder_lock
 from fedsplit.errors import InputError
-from fedsplit.remote import folder_lock
 from fedsplit.remote.https import exchange, logs, protocol
 from fedsplit.remote.https.server import HttpsServer
 from fedsplit.remote.https.tls import ClientTls

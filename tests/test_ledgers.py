@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from fedsplit import files
+from fedsplit.channels.channel import Reply, Request
 from fedsplit.clients.questions import Gradient
 from fedsplit.errors import RequestError, StateError
 from fedsplit.regression.client.guards.ledger import Disclosed, DisclosureLedger
 from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.remote.channel import Reply, Request
 from fedsplit.sites import budget
 from fedsplit.sites.budget import Budget
 from fedsplit.sites.studies.asked_questions import AskedQuestions

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 import fedsplit as fs
+from fedsplit.channels.channel import LocalChannel, Request
 from fedsplit.clients.questions import Information
 from fedsplit.data.sources.sources import sources
 from fedsplit.errors import InputError
@@ -20,7 +21,6 @@ from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.questions import Settle, SumQuestion
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
-from fedsplit.remote.channel import LocalChannel, Request
 from hospitals import people
 
 FORMULA = "visits ~ age"

@@ -11,6 +11,7 @@ import pytest
 import fedsplit as fs
 from faulty import FAULTS, faulty
 from fedsplit.arrays import Array, Mask
+from fedsplit.channels.clients import RemoteClients, in_process
 from fedsplit.clients.oracle import clients_of
 from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.questions import Gradient, Prox
@@ -18,7 +19,6 @@ from fedsplit.dialogue import converse
 from fedsplit.local.newton import ExactProx
 from fedsplit.loop.conversation import Conversation, shuffled_draws
 from fedsplit.methods.sums import answers
-from fedsplit.remote.clients import RemoteClients, in_process
 from problems import LOSSES, problem
 
 

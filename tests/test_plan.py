@@ -12,6 +12,9 @@ import pytest
 
 import fedsplit as fs
 from faulty import channel_to, fit
+from fedsplit.channels import codec
+from fedsplit.channels.channel import LocalChannel, Request
+from fedsplit.channels.members import Members
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.sources.sources import sources
 from fedsplit.dialogue import Several, converse
@@ -26,9 +29,6 @@ from fedsplit.regression.client.survey import Joint, Survey, SurveyAnswer, joine
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import agree_on_plan, draft_of
 from fedsplit.regression.server.federation import FitDriver
-from fedsplit.remote import codec
-from fedsplit.remote.channel import LocalChannel, Request
-from fedsplit.remote.members import Members
 from hospitals import people
 from sum_questions import ask_arguments, rows_in
 

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 import fedsplit as fs
+from fedsplit.channels.channel import Reply, Request
 from fedsplit.data.pooled.column_statistics import (
     ColumnMoments,
     ColumnStatistic,
@@ -24,7 +25,6 @@ from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.questions import SumAnswer
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
-from fedsplit.remote.channel import Reply, Request
 from fedsplit.remote.messages import MessageChannel, read_reply, write_request
 from fedsplit.sites.options import SiteOptions
 from fedsplit.sites.service import Site

@@ -14,13 +14,13 @@ import pytest
 import fedsplit as fs
 from faulty import FAULTS, Fault, Moment, Script, channel_of, faulty, together
 from federation import until
+from fedsplit.channels.channel import Reply
+from fedsplit.channels.clients import RemoteClients
+from fedsplit.channels.cohort import Fingerprint, ProblemCohort
+from fedsplit.channels.members import Members
 from fedsplit.clients.question import Question
 from fedsplit.clients.questions import QUESTIONS, Gradient
 from fedsplit.loop.trace import Row
-from fedsplit.remote.channel import Reply
-from fedsplit.remote.clients import RemoteClients
-from fedsplit.remote.cohort import Fingerprint, ProblemCohort
-from fedsplit.remote.members import Members
 from fedsplit.remote.messages import PostingMessageChannel, read_request, write_reply
 from problems import problem
 

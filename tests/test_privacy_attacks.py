@@ -14,6 +14,7 @@ import pytest
 from scipy.optimize import minimize
 
 import fedsplit as fs
+from fedsplit.channels.channel import Reply, Request
 from fedsplit.data.sources.sources import sources
 from fedsplit.errors import InputError
 from fedsplit.regression.client.guards.rules import Rules
@@ -29,7 +30,6 @@ from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.privacy import bounds_of
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import FitOptions
-from fedsplit.remote.channel import Reply, Request
 from fedsplit.remote.messages import HELLO, Signature, read_reply, write_request
 from fedsplit.sites.options import SiteOptions
 from fedsplit.sites.service import Site

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import fedsplit as fs
+from fedsplit.channels.channel import Reply
 from fedsplit.clients.questions import Gradient
 from fedsplit.commands.app import run
 from fedsplit.regression.client.coding import Coding
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.questions import NoisedSum, NoisySums
-from fedsplit.remote.channel import Reply
 from fedsplit.sites.studies.study import Study
 from owners import Federation, with_tables
 from secure_federation import DECLARED, SecureFederation

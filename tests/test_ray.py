@@ -21,15 +21,15 @@ from threadpoolctl import threadpool_info
 
 import fedsplit as fs
 from fedsplit.arrays import Array
+from fedsplit.channels.ray import npz
+from fedsplit.channels.ray import workers as engine
+from fedsplit.channels.ray.ray_clients import RayClients
+from fedsplit.channels.ray.workers import RayChannel
 from fedsplit.clients.questions import Value
 from fedsplit.commands import app as cli
 from fedsplit.loop.trace import Row
 from fedsplit.methods import METHODS, parse
 from fedsplit.methods.method import Method
-from fedsplit.remote.ray import npz
-from fedsplit.remote.ray import workers as engine
-from fedsplit.remote.ray.ray_clients import RayClients
-from fedsplit.remote.ray.workers import RayChannel
 from hospitals import FORMULA, RANDHIE, people, write
 from problems import clients, loss, problem
 
@@ -628,9 +628,9 @@ def test_without_ray_one_line_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     for name in (
-        "fedsplit.remote.ray.cluster",
-        "fedsplit.remote.ray.workers",
-        "fedsplit.remote.ray.ray_clients",
+        "fedsplit.channels.ray.cluster",
+        "fedsplit.channels.ray.workers",
+        "fedsplit.channels.ray.ray_clients",
         "fedsplit.regression.engines",
     ):
         monkeypatch.delitem(sys.modules, name)
@@ -701,7 +701,7 @@ LOCAL = ("0100007F", "0000000000000000FFFF00000100007F", "0000000000000000000000
 LISTENS = """
 import sys
 sys.path.insert(0, "tests")
-from fedsplit.remote.ray.cluster import connect, ray
+from fedsplit.channels.ray.cluster import connect, ray
 from test_ray import LOCAL, addresses_that_listen
 before = addresses_that_listen()
 connect(None)
@@ -725,7 +725,7 @@ def test_ray_that_is_started_here_listens_to_this_machine_alone() -> None:
 
 
 def test_a_cluster_without_authentication_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedsplit.remote.ray import cluster
+    from fedsplit.channels.ray import cluster
 
     monkeypatch.setattr(cluster.ray, "is_initialized", lambda: False)
     monkeypatch.setattr(cluster.ray, "init", lambda *_, **__: None)

@@ -13,6 +13,7 @@ import pytest
 import fedsplit as fs
 from fedsplit import fixed_point
 from fedsplit.arrays import packed, unpacked
+from fedsplit.channels.channel import LocalChannel, Reply, Request
 from fedsplit.clients.local_models import LastModels, LocalModel
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.question import Answer, CostQuestion
@@ -27,7 +28,6 @@ from fedsplit.regression.client.questions import SumQuestion
 from fedsplit.regression.client.survey import FIT_QUESTIONS
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
-from fedsplit.remote.channel import LocalChannel, Reply, Request
 from fedsplit.sums import Total
 
 LEVELS = {"g": ["a", "b", "c"], "event": ["no", "yes"]}

@@ -15,14 +15,14 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 import fedsplit as fs
 from fedsplit import fixed_point
+from fedsplit.channels.channel import Reply, Request, Step
+from fedsplit.channels.checkpoint import Checkpoint
 from fedsplit.clients.local_models import LocalModel
 from fedsplit.clients.questions import Gradient
 from fedsplit.commands.app import run
 from fedsplit.errors import InputError, TooFewClients
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.result.model import Model
-from fedsplit.remote.channel import Reply, Request, Step
-from fedsplit.remote.checkpoint import Checkpoint
 from fedsplit.remote.messages import (
     answer_type_of,
     content_digest,

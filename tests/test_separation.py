@@ -21,13 +21,13 @@ from typer.testing import CliRunner
 import fedsplit as fs
 import test_aliased
 from faulty import fit as fit_by
+from fedsplit.channels.channel import LocalChannel
 from fedsplit.commands.app import app
 from fedsplit.data.sources.sources import sources
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.fitted import RowsAlong
 from fedsplit.regression.server import minimise
-from fedsplit.remote.channel import LocalChannel
 
 
 def rows() -> pd.DataFrame:

@@ -17,6 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedsplit as fs
+from fedsplit.channels import codec
+from fedsplit.channels.channel import Reply, Request
 from fedsplit.clients.local_models import LocalModel
 from fedsplit.clients.question import Question
 from fedsplit.clients.questions import (
@@ -39,8 +41,7 @@ from fedsplit.regression.client.survey import Survey
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.regression.result.model import Model
-from fedsplit.remote import codec, messages
-from fedsplit.remote.channel import Reply, Request
+from fedsplit.remote import messages
 from fedsplit.remote.messages import (
     HELLO,
     Identity,

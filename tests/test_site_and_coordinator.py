@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import fedsplit as fs
+from fedsplit.channels.members import Patience
 from fedsplit.errors import InputError, StateError, TooFewClients
 from fedsplit.federation.coordinator import Interruption, StudyResult
 from fedsplit.federation.database import Database
@@ -26,7 +27,6 @@ from fedsplit.federation.site.policy import policy_of
 from fedsplit.federation.study import Study, read_study
 from fedsplit.federation.testing import Federation
 from fedsplit.federation.transport.direct import DirectTransport
-from fedsplit.remote.members import Patience
 
 FORMULA = "visits ~ age + smoker + C(region)"
 TYPES = {"visits": "number", "age": "number", "smoker": "number", "region": "text"}

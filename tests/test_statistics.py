@@ -17,6 +17,8 @@ from scipy.stats import norm
 
 from fedsplit import fixed_point
 from fedsplit.arrays import Array
+from fedsplit.channels import codec
+from fedsplit.channels.channel import Reply, Request
 from fedsplit.clients.question import CostQuestion, Part, Question
 from fedsplit.clients.sums import GRID
 from fedsplit.errors import InputError
@@ -37,8 +39,6 @@ from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.questions import SumAnswer, SumQuestion
 from fedsplit.regression.client.release import Release
 from fedsplit.regression.client.rows import CostAt, FitRows
-from fedsplit.remote import codec
-from fedsplit.remote.channel import Reply, Request
 from fedsplit.remote.messages import read_reply, write_request
 from fedsplit.sites.options import SiteOptions
 from fedsplit.sites.service import Site

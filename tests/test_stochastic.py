@@ -13,6 +13,7 @@ import fedsplit as fs
 from faulty import faulty
 from fedsplit import theory
 from fedsplit.arrays import Array
+from fedsplit.channels.channel import Request
 from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.questions import QUESTIONS, Prox
 from fedsplit.clients.stochastic import BatchCurvature, StochasticDescend
@@ -21,7 +22,6 @@ from fedsplit.loop.conversation import streams_of
 from fedsplit.loop.trace import Row
 from fedsplit.losses.batches import Batch, Stacked, epochs, independent
 from fedsplit.regression.client.guards.points import check_allowed
-from fedsplit.remote.channel import Request
 from fedsplit.remote.messages import read_request, write_request
 from open.moments import Moments, fedavg_moments
 from open.stochastic import StochasticProx

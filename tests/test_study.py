@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 
 import fedsplit as fs
+from fedsplit.channels import codec
+from fedsplit.channels.channel import Request
 from fedsplit.clients.question import Question
 from fedsplit.clients.questions import Descend, Gradient
 from fedsplit.commands.studies import approvals
@@ -27,8 +29,6 @@ from fedsplit.regression.client.plan import BasicPlan, DerivedColumn, Plan
 from fedsplit.regression.client.questions import Settle
 from fedsplit.regression.client.survey import Joint
 from fedsplit.regression.options import FitOptions
-from fedsplit.remote import codec
-from fedsplit.remote.channel import Request
 from fedsplit.remote.issuing import make_keys
 from fedsplit.remote.messages import Signature, read_reply, write_request
 from fedsplit.remote.signatures import Signer

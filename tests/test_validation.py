@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import fedsplit as fs
+from fedsplit.channels.channel import LocalChannel, Reply, Request
+from fedsplit.channels.members import Patience
 from fedsplit.data.sources.sources import sources
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.guards.thresholds import Finding, in_lines
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
-from fedsplit.remote.channel import LocalChannel, Reply, Request
-from fedsplit.remote.members import Patience
 from hospitals import people
 
 

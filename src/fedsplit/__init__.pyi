@@ -4,6 +4,9 @@ from fedsplit import ensembles as ensembles
 from fedsplit import local as local
 from fedsplit import paper as paper
 from fedsplit import theory as theory
+from fedsplit.channels.checkpoint import Checkpoint as Checkpoint
+from fedsplit.channels.members import Patience as Patience
+from fedsplit.channels.ray.ray_clients import RayClients as RayClients
 from fedsplit.clients import questions as questions
 from fedsplit.clients.clock import Latency as Latency
 from fedsplit.clients.effects import Arrival as Arrival
@@ -78,9 +81,6 @@ from fedsplit.regression.result.io import load as load
 from fedsplit.regression.result.model import Model as Model
 from fedsplit.regression.result.noisy import NoisyModel as NoisyModel
 from fedsplit.regression.server.report import FitCertificate as FitCertificate
-from fedsplit.remote.checkpoint import Checkpoint as Checkpoint
-from fedsplit.remote.members import Patience as Patience
-from fedsplit.remote.ray.ray_clients import RayClients as RayClients
 
 __all__: list[str]
 __version__: str

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks.server import NAME, Refused, Server
+from fedsplit.channels.channel import Request
+from fedsplit.channels.summed import FEWEST
 from fedsplit.clients.question import Question
 from fedsplit.errors import InputError
-from fedsplit.remote.channel import Request
 from fedsplit.remote.messages import read_reply, write_request
-from fedsplit.remote.summed import FEWEST
 from fedsplit.sites.options import SiteOptions
 from fedsplit.sites.service import Site
 from fedsplit.sums import Total

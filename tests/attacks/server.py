@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from fedsplit.arrays import Array
+from fedsplit.channels.channel import Request
 from fedsplit.clients.question import Question
 from fedsplit.data.types import Type
 from fedsplit.regression.client.coding import Coding, Frame, key_of
@@ -19,7 +20,6 @@ from fedsplit.regression.client.guards.rules import WARN, Rules
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.questions import Settle
 from fedsplit.regression.families.gaussian import HuberFamily
-from fedsplit.remote.channel import Request
 from fedsplit.remote.messages import read_reply, write_request
 from fedsplit.sites.options import SiteOptions
 from fedsplit.sites.service import Site

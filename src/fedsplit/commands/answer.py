@@ -65,7 +65,7 @@ def answer_command(
     the answer says; 2 bad input.
     """
     check_extra()
-    from fedsplit.remote.folder_lock import alone
+    from fedsplit.channels.folder_lock import alone
     from fedsplit.sites.letters.incoming import read_question
 
     keys = take(SiteKeys, chosen)

@@ -64,7 +64,7 @@ def ask_command(
     Exit status: 0 done; 2 bad input.
     """
     check_extra()
-    from fedsplit.remote.folder_lock import alone
+    from fedsplit.channels.folder_lock import alone
     from fedsplit.sites.letters.study_folder import StudyFolder  # takes a while to import
 
     folder = StudyFolder(study)
@@ -84,7 +84,7 @@ def ask_command(
 
 
 def _begin(folder: StudyFolder, clients: str, chosen: dict[str, Any]) -> None:
-    from fedsplit.remote.folder_lock import alone
+    from fedsplit.channels.folder_lock import alone
     from fedsplit.sites.letters.coordinator import Coordinator, new_run
     from fedsplit.sites.studies.hashes import short
 
@@ -166,7 +166,7 @@ def combine_command(
     that of all clients to the tolerance; 2 bad input, or a client refuses to answer.
     """
     check_extra()
-    from fedsplit.remote.folder_lock import alone
+    from fedsplit.channels.folder_lock import alone
     from fedsplit.sites.letters.study_folder import StudyFolder  # takes a while to import
 
     folder = StudyFolder(study)

@@ -103,7 +103,7 @@ def status_of(chosen: Configuration, stop: threading.Event) -> int:
 
 
 def _answer(chosen: Configuration, stop: threading.Event) -> int:
-    from fedsplit.remote.folder_lock import alone
+    from fedsplit.channels.folder_lock import alone
     from fedsplit.remote.https.client import run_client
     from fedsplit.remote.https.logs import quieten
 

@@ -15,10 +15,10 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
+from fedsplit.channels.checkpoint import Checkpoint
+from fedsplit.channels.members import Patience
 from fedsplit.errors import InputError, TooFewClients
-from fedsplit.remote.checkpoint import Checkpoint
 from fedsplit.remote.flower.chunks import NONCE, pack, unpack
-from fedsplit.remote.members import Patience
 from fedsplit.remote.messages import HELLO, MessageChannel, read_identity
 from fedsplit.sites.options import SiteOptions
 from fedsplit.sites.service import Site

@@ -9,9 +9,9 @@ from types import FrameType
 
 import typer
 
+from fedsplit.channels.checkpoint import Checkpoint
+from fedsplit.channels.log import NotWritten
 from fedsplit.errors import InputError, TooFewClients
-from fedsplit.remote.checkpoint import Checkpoint
-from fedsplit.remote.log import NotWritten
 
 
 class Terminated(BaseException):

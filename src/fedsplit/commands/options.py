@@ -12,12 +12,12 @@ from typing import Annotated, Any, TypeAlias, TypeVar, get_args
 
 import typer
 
+from fedsplit.channels.checkpoint import Checkpoint
+from fedsplit.channels.members import Patience
 from fedsplit.errors import InputError
 from fedsplit.regression.client.privacy import Privacy, read_ranges
 from fedsplit.regression.fields import Group, Option, option, options_of
 from fedsplit.regression.options import FitOptions
-from fedsplit.remote.checkpoint import Checkpoint
-from fedsplit.remote.members import Patience
 
 T = TypeVar("T")
 

@@ -128,11 +128,11 @@ def _print(title: str, text: str) -> None:
 
 def _refusal(source: Source, rules: Rules, options: FitOptions) -> str:
     """Why a model of a file would be refused; an empty text if it would not."""
+    from fedsplit.channels.channel import LocalChannel
+    from fedsplit.channels.members import Members
     from fedsplit.regression.client.dataset import Dataset
     from fedsplit.regression.client.dataset_cohort import DatasetCohort
     from fedsplit.regression.fit import prepare
-    from fedsplit.remote.channel import LocalChannel
-    from fedsplit.remote.members import Members
     from fedsplit.sites.studies.policy import objection
     from fedsplit.sites.studies.proposing import make_study
 

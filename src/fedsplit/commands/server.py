@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedsplit.channels.channel import Channel
+from fedsplit.channels.members import Patience
 from fedsplit.commands.fit import present
 from fedsplit.commands.gathering import check_enough, gather, identified, wanted_clients
 from fedsplit.commands.interrupts import discarding, resumable
@@ -35,14 +37,12 @@ from fedsplit.commands.studies import (
 )
 from fedsplit.errors import listed
 from fedsplit.regression.options import FitOptions
-from fedsplit.remote.channel import Channel
-from fedsplit.remote.members import Patience
 from fedsplit.remote.messages import MessageChannel, Signature
 
 if TYPE_CHECKING:
+    from fedsplit.channels.checkpoint import Checkpoint
     from fedsplit.regression.result.model import Model
     from fedsplit.regression.server.federation import Progress
-    from fedsplit.remote.checkpoint import Checkpoint
     from fedsplit.remote.https.server import HttpsServer
     from fedsplit.remote.signatures import Signer
     from fedsplit.sites.studies.study import Study

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import typer
 
 from fedsplit import files
+from fedsplit.channels.channel import Channel
+from fedsplit.channels.members import Patience
 from fedsplit.commands.interrupts import Terminated
 from fedsplit.commands.server_view import ServerView
 from fedsplit.errors import InputError, NoMinimiser, TooFewClients, listed
-from fedsplit.remote.channel import Channel
-from fedsplit.remote.members import Patience
 from fedsplit.remote.messages import Signature, Transport
 from fedsplit.texts import one_line, printable
 
@@ -88,9 +88,9 @@ def check_secure(
         The fewest with which the run continues.
     signer : Signer or None
     """
+    from fedsplit.channels.summed import FEWEST
     from fedsplit.regression.fit import asked_formula
     from fedsplit.regression.server.agreement import draft_of, with_declarations
-    from fedsplit.remote.summed import FEWEST
 
     if signer is None:
         raise InputError("--secure needs keys that the clients made: give --keys, not --insecure")

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 
 from fedsplit import fixed_point
+from fedsplit.channels.channel import Reply, Request
 from fedsplit.errors import InputError
 from fedsplit.federation import masks
 from fedsplit.federation.encoding import digest
@@ -27,7 +28,6 @@ from fedsplit.federation.questions import answer_limit, decode_answer, encode_re
 from fedsplit.federation.study import Study
 from fedsplit.federation.transport import Transport
 from fedsplit.fixed_point import Limbs
-from fedsplit.remote.channel import Reply, Request
 
 
 class Waiting(Exception):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from fedsplit.channels.members import Patience
 from fedsplit.errors import InputError, TooFewClients
 from fedsplit.federation.channel import Exchanges, OpenChannel, SecureChannel, StudyChannel, Waiting
 from fedsplit.federation.journal import Journal, Recorded
@@ -15,7 +16,6 @@ from fedsplit.federation.keys import SigningKey, public_bytes
 from fedsplit.federation.messages import ENVELOPE, JOINING, LogHead, Proposal, Response
 from fedsplit.federation.study import Study
 from fedsplit.federation.transport import Transport
-from fedsplit.remote.members import Patience
 
 PAUSE = 2.0
 """Seconds before owners who have not decided are asked again."""

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from fedsplit.channels import codec
+from fedsplit.channels.channel import Request
 from fedsplit.clients.question import Question
 from fedsplit.clients.questions import QUESTIONS
 from fedsplit.errors import InputError, RequestError
 from fedsplit.regression.client.questions import SumQuestion
 from fedsplit.regression.client.survey import FIT_QUESTIONS
-from fedsplit.remote import codec
-from fedsplit.remote.channel import Request
 
 ALLOWED: Mapping[str, type[Question]] = {**FIT_QUESTIONS, **QUESTIONS}
 """Every question that a site answers, by name."""

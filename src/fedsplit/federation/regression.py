@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, TypeAlias
 
+from fedsplit.channels.channel import Channel, Request
+from fedsplit.channels.members import Patience
 from fedsplit.clients.question import Question
 from fedsplit.data.formula.formula import Formula, quoted
 from fedsplit.errors import InputError, RequestError, listed
@@ -22,8 +24,6 @@ from fedsplit.regression.options import FitOptions, Regression, Settings
 from fedsplit.regression.result.model import Model
 from fedsplit.regression.result.table import pooled_summary
 from fedsplit.regression.server.agreement import draft_of, with_declarations
-from fedsplit.remote.channel import Channel, Request
-from fedsplit.remote.members import Patience
 
 AS_READ = "as read"
 """The type of a column that is not declared: sites say what they can read it as."""

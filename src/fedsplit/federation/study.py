@@ -18,10 +18,10 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from fedsplit.channels.channel import Channel, Request
+from fedsplit.channels.members import Patience
+from fedsplit.channels.summed import FEWEST, MOST
 from fedsplit.errors import InputError
-from fedsplit.remote.channel import Channel, Request
-from fedsplit.remote.members import Patience
-from fedsplit.remote.summed import FEWEST, MOST
 from fedsplit.version import __version__
 
 DIALOGUE = 1

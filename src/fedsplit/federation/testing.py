@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from fedsplit.channels.members import Patience
 from fedsplit.errors import TooFewClients
 from fedsplit.federation.coordinator import Coordinator, Interruption, StudyResult
 from fedsplit.federation.keys import public_bytes
@@ -23,7 +24,6 @@ from fedsplit.federation.transport import Transport
 from fedsplit.federation.transport.direct import DirectTransport
 from fedsplit.federation.transport.files import FileTransport, answer_files
 from fedsplit.regression.options import FitOptions
-from fedsplit.remote.members import Patience
 
 
 class Federation:

@@ -6,6 +6,9 @@ from collections.abc import Callable, Generator
 from dataclasses import fields
 from typing import Any, TypeAlias, TypeVar
 
+from fedsplit.channels.channel import Channel
+from fedsplit.channels.members import Members, Patience
+from fedsplit.channels.summed import SummedChannel
 from fedsplit.checks import one_of
 from fedsplit.clients.oracle import Removed
 from fedsplit.data.sources.client_list import declared
@@ -15,9 +18,6 @@ from fedsplit.errors import InputError
 from fedsplit.regression.engines import ENGINES
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.federation import FitDriver, release_rows
-from fedsplit.remote.channel import Channel
-from fedsplit.remote.members import Members, Patience
-from fedsplit.remote.summed import SummedChannel
 
 R = TypeVar("R")
 

@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from fedsplit.channels.channel import Channel, LocalChannel
 from fedsplit.clients.oracle import Clients
 from fedsplit.errors import InputError
 from fedsplit.problem import Problem
-from fedsplit.remote.channel import Channel, LocalChannel
 
 # Imported by the functions that need them: Ray is an extra, and pandas, which cohorts and sources
 # need, takes a second that the other commands would pay for.
@@ -53,8 +53,8 @@ def _ray_sources(
     sources: Sequence[Source], workers: int | None, address: str | None
 ) -> Iterator[Channel]:
     """Each worker reads the files of its clients: only paths travel, and frames where given."""
-    from fedsplit.remote.ray.cluster import connect
-    from fedsplit.remote.ray.workers import RayChannel, shares
+    from fedsplit.channels.ray.cluster import connect
+    from fedsplit.channels.ray.workers import RayChannel, shares
 
     connect(address)
     parts = [[sources[j] for j in share] for share in shares(len(sources), workers)]
@@ -69,7 +69,7 @@ def _ray_sources(
 def _ray_problem(
     problem: Problem, workers: int | None, address: str | None
 ) -> AbstractContextManager[Clients]:
-    from fedsplit.remote.ray.ray_clients import RayClients
+    from fedsplit.channels.ray.ray_clients import RayClients
 
     return RayClients(problem, cohorts=workers, address=address, measured=True)
 

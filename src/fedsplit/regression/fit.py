@@ -11,6 +11,9 @@ from warnings import warn
 
 import pandas as pd
 
+from fedsplit.channels.channel import Channel, LocalChannel
+from fedsplit.channels.members import Members, Patience
+from fedsplit.channels.summed import SummedChannel
 from fedsplit.clients.oracle import Removed
 from fedsplit.data.formula.formula import Formula, quoted
 from fedsplit.data.sources.sources import sources
@@ -32,10 +35,7 @@ from fedsplit.regression.server.bias import ClientsAtHand
 from fedsplit.regression.server.federation import FitDriver, release_rows
 from fedsplit.regression.server.glm import FitReport, glm
 from fedsplit.regression.server.private import search_privately
-from fedsplit.remote.channel import Channel, LocalChannel
 from fedsplit.remote.masked import clients_of_run
-from fedsplit.remote.members import Members, Patience
-from fedsplit.remote.summed import SummedChannel
 from fedsplit.version import __version__
 
 

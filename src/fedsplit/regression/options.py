@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from fedsplit.arrays import Array
+from fedsplit.channels.checkpoint import Checkpoint
+from fedsplit.channels.members import Patience
 from fedsplit.checks import count, number, one_of, share
 from fedsplit.data.reading import DECIMAL_MARKS, Reading, read_codes
 from fedsplit.data.types import Type
@@ -26,8 +28,6 @@ from fedsplit.regression.engines import ENGINES
 from fedsplit.regression.families import FAMILIES, family_of, parameters_of, text_of
 from fedsplit.regression.families.family import Family
 from fedsplit.regression.fields import Option, option, options_of
-from fedsplit.remote.checkpoint import Checkpoint
-from fedsplit.remote.members import Patience
 
 if TYPE_CHECKING:
     from fedsplit.regression.server.federation import Progress

@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 
 from fedsplit import html as pages
 from fedsplit.arrays import Array, Mask
+from fedsplit.channels.channel import LocalChannel
+from fedsplit.channels.members import Members
+from fedsplit.channels.summed import SummedChannel
 from fedsplit.checks import number
 from fedsplit.data.sources.sources import sources
 from fedsplit.dialogue import Dialogue
@@ -33,9 +36,6 @@ from fedsplit.regression.server.glm import Measures, fit_problem, follow, in_rob
 from fedsplit.regression.server.minimise import Minimum
 from fedsplit.regression.server.problem import FitProblem, set_up
 from fedsplit.regression.server.report import FitCertificate
-from fedsplit.remote.channel import LocalChannel
-from fedsplit.remote.members import Members
-from fedsplit.remote.summed import SummedChannel
 
 EVERYTHING = 1e100
 """An l1 above every gradient: no penalised coefficient leaves zero."""

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedsplit.channels.channel import Channel, Reply, Request, Step
 from fedsplit.errors import InputError
 from fedsplit.fixed_point import LIMBS
-from fedsplit.remote.channel import Channel, Reply, Request, Step
 from fedsplit.remote.messages import content_digest
 
 

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, Protocol, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsplit.channels import codec
+from fedsplit.channels.channel import SILENT, Outcome, Reply, Request, Step
 from fedsplit.clients.question import Question
 from fedsplit.errors import InputError
-from fedsplit.remote import codec
-from fedsplit.remote.channel import SILENT, Outcome, Reply, Request, Step
 from fedsplit.version import __version__
 
 PROTOCOL = 7

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from fedsplit.channels.channel import Reply, Request
 from fedsplit.errors import InputError, RequestError, StateError
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.questions import NoisySums, strict_is_asked
-from fedsplit.remote.channel import Reply, Request
 from fedsplit.sites.events import Event
 from fedsplit.sites.log.exchange_log import NOT_LOGGED
 from fedsplit.sites.refusals import REFUSED, Refusals

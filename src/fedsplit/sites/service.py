@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsplit.channels.channel import Reply, Request, Unprepared
+from fedsplit.channels.summed import ALL
 from fedsplit.clients.question import Question
 from fedsplit.clients.questions import QUESTIONS
 from fedsplit.errors import InputError, RequestError, listed
@@ -19,7 +21,6 @@ from fedsplit.regression.client.cache import CachedCohort
 from fedsplit.regression.client.coding import Coding
 from fedsplit.regression.client.questions import NoisedSum, NoisySums, SumQuestion
 from fedsplit.regression.client.survey import FIT_QUESTIONS, Survey
-from fedsplit.remote.channel import Reply, Request, Unprepared
 from fedsplit.remote.messages import (
     PROTOCOL,
     Hello,
@@ -28,7 +29,6 @@ from fedsplit.remote.messages import (
     read_request,
     write_reply,
 )
-from fedsplit.remote.summed import ALL
 from fedsplit.sites.budget import Budget
 from fedsplit.sites.error_replies import ErrorReplies
 from fedsplit.sites.events import Event, harmless, ignore

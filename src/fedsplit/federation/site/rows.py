@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from fedsplit.channels import codec
+from fedsplit.channels.channel import Request
 from fedsplit.data.tables import Source
 from fedsplit.federation.site.disclosed import RecordedLedger
 from fedsplit.fixed_point import Limbs
@@ -22,8 +24,6 @@ from fedsplit.regression.client.guards.thresholds import check_numbers
 from fedsplit.regression.client.moments import moments_of
 from fedsplit.regression.client.questions import FitQuestion
 from fedsplit.regression.client.summing import Memory
-from fedsplit.remote import codec
-from fedsplit.remote.channel import Request
 from fedsplit.statistic import Values
 
 

@@ -19,6 +19,7 @@ from typing import Literal
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fedsplit import fixed_point
+from fedsplit.channels.channel import Request
 from fedsplit.errors import InputError, RequestError, StateError
 from fedsplit.federation import keys, masks
 from fedsplit.federation.encoding import digest
@@ -41,7 +42,6 @@ from fedsplit.federation.site.rows import StudyRows
 from fedsplit.federation.site.transcript import next_step
 from fedsplit.federation.study import Analysis, Study, read_study
 from fedsplit.fixed_point import Limbs
-from fedsplit.remote.channel import Request
 
 logger = logging.getLogger(__name__)
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedsplit import fixed_point
+from fedsplit.channels.channel import Request
 from fedsplit.errors import InputError, RequestError
 from fedsplit.federation import masks
 from fedsplit.federation.channel import NextQuestion, TranscriptChannel
@@ -23,7 +24,6 @@ from fedsplit.federation.messages import JOINING, Inquiry
 from fedsplit.federation.questions import decode_request
 from fedsplit.federation.site.record import Record
 from fedsplit.federation.study import Study
-from fedsplit.remote.channel import Request
 
 GRID = 2.0**-38
 """How far apart two numbers can be, relative to the largest of their array, that other processors

@@ -13,6 +13,9 @@ import numpy as np
 
 from fedsplit import files
 from fedsplit.arrays import Array
+from fedsplit.channels import codec
+from fedsplit.channels.channel import Request
+from fedsplit.channels.cohort import other_data, same_data
 from fedsplit.clients.question import Question
 from fedsplit.files import Stamp
 from fedsplit.losses.observations import Observations
@@ -33,9 +36,6 @@ from fedsplit.regression.client.guards.thresholds import check_numbers
 from fedsplit.regression.client.moments import moments_of
 from fedsplit.regression.client.questions import FitQuestion, SumQuestion, strict_is_asked
 from fedsplit.regression.families.response import Groups
-from fedsplit.remote import codec
-from fedsplit.remote.channel import Request
-from fedsplit.remote.cohort import other_data, same_data
 from fedsplit.statistic import Values
 
 KEPT = 4

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedsplit.arrays import Array, unpacked
+from fedsplit.channels import codec
 from fedsplit.clients.question import Question
 from fedsplit.clients.trials import Trials
 from fedsplit.data.formula.formula import Formula
@@ -16,7 +17,6 @@ from fedsplit.errors import InputError, RequestError
 from fedsplit.regression.client.design import Design, Moments, Scaling
 from fedsplit.regression.client.plan import BasicPlan, Plan
 from fedsplit.regression.families import FAMILIES, family_of
-from fedsplit.remote import codec
 
 
 @dataclass(frozen=True)

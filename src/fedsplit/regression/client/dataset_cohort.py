@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from fedsplit.arrays import Array
+from fedsplit.channels import codec
+from fedsplit.channels.channel import Request, Unprepared
 from fedsplit.clients.question import CostQuestion, Question
 from fedsplit.clients.questions import Evaluate, Information
 from fedsplit.clients.stacked import QUIET, StackedClients
@@ -51,8 +53,6 @@ from fedsplit.regression.client.release import Release
 from fedsplit.regression.client.rows import CostAt, FitRows
 from fedsplit.regression.client.summing import SumsOfCohort
 from fedsplit.regression.client.survey import SurveyAnswer
-from fedsplit.remote import codec
-from fedsplit.remote.channel import Request, Unprepared
 from fedsplit.statistic import RowSum, Values
 from fedsplit.threads import one_blas_thread
 

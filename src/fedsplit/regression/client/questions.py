@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from fedsplit.arrays import Array
+from fedsplit.channels.channel import Request
 from fedsplit.clients.effects import Kind
 from fedsplit.clients.question import NOT_FINITE, Question
 from fedsplit.errors import RequestError
@@ -44,7 +45,6 @@ from fedsplit.regression.client.noise import (
     split,
 )
 from fedsplit.regression.client.privacy import Privacy, bounds_of
-from fedsplit.remote.channel import Request
 from fedsplit.statistic import STATISTICS, Shape, Statistic, Values
 from fedsplit.sums import Summands, Total
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsplit.channels import codec
 from fedsplit.clients.question import Question
 from fedsplit.clients.sums import rounded
 from fedsplit.errors import InputError, RequestError
 from fedsplit.regression.client.guards import thresholds
 from fedsplit.regression.client.guards.ledger import Disclosed
 from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.remote import codec
 from fedsplit.statistic import RowSum, Shape, Statistic, Values
 
 if TYPE_CHECKING:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fedsplit import fixed_point
+from fedsplit.channels.channel import Request, Unprepared
+from fedsplit.channels.summed import FEWEST
 from fedsplit.clients.local_models import LastModels, LocalModel
 from fedsplit.clients.question import Question
 from fedsplit.clients.stacked import QUIET
@@ -20,8 +22,6 @@ from fedsplit.regression.client.coding import Coding, key_of
 from fedsplit.regression.client.guards.thresholds import Finding
 from fedsplit.regression.client.questions import FitQuestion, Settle
 from fedsplit.regression.client.survey import Joint
-from fedsplit.remote.channel import Request, Unprepared
-from fedsplit.remote.summed import FEWEST
 from fedsplit.sums import Summands
 
 if TYPE_CHECKING:

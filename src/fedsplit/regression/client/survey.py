@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
+from fedsplit.channels.channel import Request
 from fedsplit.clients.question import Question
 from fedsplit.data.categories import Level
 from fedsplit.data.types import ColumnProfile, Type, level_form
@@ -25,7 +26,6 @@ from fedsplit.regression.client.questions import (
     read_warnings,
 )
 from fedsplit.regression.families import FAMILIES
-from fedsplit.remote.channel import Request
 from fedsplit.sums import Summands, Total
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from fedsplit.channels.history import History
 from fedsplit.loop.trace import Trace
 from fedsplit.regression.client.privacy import Privacy, noise_multiplier
 from fedsplit.regression.options import Settings
@@ -18,7 +19,6 @@ from fedsplit.regression.result.fitted import FittedModel
 from fedsplit.regression.result.run import Computation
 from fedsplit.regression.server.private import PrivateEstimate, PrivateSearch
 from fedsplit.regression.server.report import Estimates, FitCertificate
-from fedsplit.remote.history import History
 from fedsplit.version import __version__
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fedsplit.arrays import Array
+from fedsplit.channels.members import Members
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.stacked import QUIET
 from fedsplit.dialogue import converse
@@ -18,7 +19,6 @@ from fedsplit.methods.fedgd import AverageState, FedGD
 from fedsplit.methods.fedprox import FedProx
 from fedsplit.regression.server.federation import FitDriver
 from fedsplit.regression.server.problem import FitProblem
-from fedsplit.remote.members import Members
 from fedsplit.threads import one_blas_thread
 
 

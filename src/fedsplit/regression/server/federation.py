@@ -16,6 +16,10 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 import numpy as np
 
 from fedsplit.arrays import Array
+from fedsplit.channels.channel import Channel, LocalChannel, Reply, Request
+from fedsplit.channels.clients import RemoteClients
+from fedsplit.channels.counting import numbers_in
+from fedsplit.channels.members import Check, Members
 from fedsplit.clients.oracle import Removed
 from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.stacked import QUIET
@@ -34,10 +38,6 @@ from fedsplit.regression.client.moments import DesignMoments, moments_of
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.questions import FitQuestion, Settle, SumAnswer, SumQuestion
 from fedsplit.regression.client.survey import joined
-from fedsplit.remote.channel import Channel, LocalChannel, Reply, Request
-from fedsplit.remote.clients import RemoteClients
-from fedsplit.remote.counting import numbers_in
-from fedsplit.remote.members import Check, Members
 from fedsplit.statistic import Statistic, Values
 from fedsplit.threads import one_blas_thread
 

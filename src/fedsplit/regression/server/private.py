@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedsplit.arrays import Array
+from fedsplit.channels.members import Members
 from fedsplit.data.formula.formula import Formula
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError, ShortClip, listed
@@ -21,7 +22,6 @@ from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import draft_of, with_declarations
 from fedsplit.regression.server.columns import with_levels
 from fedsplit.regression.server.federation import CodedRows
-from fedsplit.remote.members import Members
 
 LONGEST_STEP = 1.5
 """The most that a step moves η, as a root mean square over the rows, where φ is not quadratic."""

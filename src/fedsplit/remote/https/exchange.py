@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 
-from fedsplit.remote.channel import SILENT
+from fedsplit.channels.channel import SILENT
 from fedsplit.remote.https.mailbox import Mailbox, Posted
 from fedsplit.remote.https.service import Service
 

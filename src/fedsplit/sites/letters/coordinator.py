@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 
 from fedsplit import files
+from fedsplit.channels.channel import Channel, Reply
+from fedsplit.channels.members import Patience
 from fedsplit.clients.question import Question
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.regression.result.model import Model
 from fedsplit.regression.result.table import pooled_summary
-from fedsplit.remote.channel import Channel, Reply
-from fedsplit.remote.members import Patience
 from fedsplit.remote.messages import Signature, read_reply, write_reply
 from fedsplit.sites.letters.arrivals import check_readable, read_answer
 from fedsplit.sites.letters.letter import AnswerLetter, QuestionLetter, read_letter

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from fedsplit import fixed_point
+from fedsplit.channels.channel import Request
 from fedsplit.clients.question import Answer, Question
 from fedsplit.errors import InputError
 from fedsplit.fixed_point import Limbs
 from fedsplit.regression.client.noise import Noise
 from fedsplit.regression.client.questions import NoisySums
-from fedsplit.remote.channel import Request
 from fedsplit.remote.messages import answer_type_of, read_reply, read_request
 from fedsplit.sites.letters.letter import AnswerLetter
 from fedsplit.sites.service import ALLOWED

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fedsplit import files
+from fedsplit.channels.channel import Request
 from fedsplit.errors import InputError, listed
 from fedsplit.fixed_point import Limbs
-from fedsplit.remote.channel import Request
 from fedsplit.remote.messages import Signature, content_digest, read_request, write_request
 from fedsplit.sites.letters.copies import readable
 from fedsplit.sites.letters.letter import (

@@ -11,9 +11,9 @@ from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from fedsplit.channels.channel import Reply, Request
+from fedsplit.channels.counting import numbers_in
 from fedsplit.clients.question import Answer, Question
-from fedsplit.remote.channel import Reply, Request
-from fedsplit.remote.counting import numbers_in
 from fedsplit.version import __version__
 
 KEPT_BYTES = 2**12

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsplit import fixed_point
+from fedsplit.channels.channel import Request, Step
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.summing import Memory
-from fedsplit.remote.channel import Request, Step
 from fedsplit.remote.messages import content_digest
 from fedsplit.sites.studies.study import Study
 

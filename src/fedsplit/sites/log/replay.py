@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsplit.channels import codec
+from fedsplit.channels.channel import Reply, Request, Unprepared
 from fedsplit.clients.question import Answer, Question
 from fedsplit.data.sources.sources import sources
 from fedsplit.data.tables import Source
@@ -18,8 +20,6 @@ from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.guards.rounding import STEADY
 from fedsplit.regression.client.questions import NoisedSum, NoisySums, SumAnswer
-from fedsplit.remote import codec
-from fedsplit.remote.channel import Reply, Request, Unprepared
 from fedsplit.remote.messages import answer_type_of
 from fedsplit.sites.log.masked_replay import MaskedReplay
 from fedsplit.sites.rows.current_rows import version_of

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsplit import files
+from fedsplit.channels import codec
 from fedsplit.errors import InputError, RequestError
 from fedsplit.fixed_point import Limbs
 from fedsplit.regression.client.summing import Memory
-from fedsplit.remote import codec
 from fedsplit.sites.secure.encoding import with_digest, without_digest
 from fedsplit.sites.secure.masks import Exchange
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fedsplit import fixed_point
+from fedsplit.channels.summed import FEWEST
 from fedsplit.errors import RequestError, listed
 from fedsplit.fixed_point import Limbs
 from fedsplit.remote.keys import PrivateKey
-from fedsplit.remote.summed import FEWEST
 from fedsplit.sites.secure.ledger import LOST, Fresh, Ledger, Record
 from fedsplit.sites.secure.letters import check_letters, write_letter
 from fedsplit.sites.secure.masks import Exchange, mask, own_stream

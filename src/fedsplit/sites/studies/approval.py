@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from fedsplit.channels.channel import Request
 from fedsplit.errors import InputError, RequestError, StateError
 from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.remote.channel import Request
 from fedsplit.remote.messages import Signature
 from fedsplit.sites.budget import today
 from fedsplit.sites.refusals import REFUSED

@@ -7,10 +7,10 @@ from collections import Counter
 from pathlib import Path
 
 from fedsplit import files
+from fedsplit.channels import codec
+from fedsplit.channels.channel import Request
 from fedsplit.clients.question import Question
 from fedsplit.errors import RequestError
-from fedsplit.remote import codec
-from fedsplit.remote.channel import Request
 from fedsplit.sites.studies.limits import NOT_SHOWN, about_no_point
 from fedsplit.sites.studies.study import Study
 

@@ -10,12 +10,12 @@ from typing import NamedTuple
 import msgspec
 
 from fedsplit import files
+from fedsplit.channels.channel import Channel, Request
+from fedsplit.channels.members import Patience
+from fedsplit.channels.summed import FEWEST
 from fedsplit.errors import InputError, TooFewClients, listed
-from fedsplit.remote.channel import Channel, Request
 from fedsplit.remote.masked import MaskedChannel, Removal
-from fedsplit.remote.members import Patience
 from fedsplit.remote.messages import Transport, read_reply, write_request
-from fedsplit.remote.summed import FEWEST
 from fedsplit.sites.secure.protocol import KeyLetter, Standing
 from fedsplit.sites.studies.proposal import Decision, ShareKeys
 from fedsplit.sites.studies.study import Study

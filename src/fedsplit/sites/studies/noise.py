@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from fedsplit import files
+from fedsplit.channels import codec
 from fedsplit.errors import InputError, RequestError
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.questions import NoisySums
-from fedsplit.remote import codec
 from fedsplit.sites.studies.store import Studies
 from fedsplit.sites.studies.study import Study
 

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.remote.summed import FEWEST
+from fedsplit.channels.summed import FEWEST
 from fedsplit.sites.studies.study import Study
 
 Group: TypeAlias = frozenset[str]

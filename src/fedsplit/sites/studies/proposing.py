@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 
+from fedsplit.channels.channel import Request
 from fedsplit.data.formula.formula import Formula, quoted
 from fedsplit.errors import InputError, TooFewClients, listed
 from fedsplit.regression.client.guards.rules import WARN
 from fedsplit.regression.client.plan import columns_of
 from fedsplit.regression.options import Regression
-from fedsplit.remote.channel import Request
 from fedsplit.remote.messages import Signature, Transport, read_reply, write_request
 from fedsplit.sites.studies.limits import limits_of
 from fedsplit.sites.studies.proposal import Decision, Finish, Propose

@@ -10,9 +10,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsplit.channels.channel import Request
 from fedsplit.errors import RequestError, listed
 from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.remote.channel import Request
 from fedsplit.remote.messages import content_digest
 from fedsplit.sites.secure.pins import Pins
 from fedsplit.sites.secure.protocol import KeyLetter

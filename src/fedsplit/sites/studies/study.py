@@ -11,13 +11,13 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from fedsplit.channels.summed import FEWEST
 from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.plan import columns_of
 from fedsplit.regression.client.privacy import Privacy, privacy_of
 from fedsplit.regression.families import FAMILIES
 from fedsplit.remote.messages import PROTOCOL
-from fedsplit.remote.summed import FEWEST
 from fedsplit.sites.studies.limits import NOT_SHOWN, about_no_point, limits_of
 from fedsplit.statistic import STATISTICS
 from fedsplit.version import __version__

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array
+from fedsplit.channels.channel import Request
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.question import Answer, CostQuestion, Question
 from fedsplit.clients.questions import Evaluate
 from fedsplit.errors import InputError, listed
-from fedsplit.remote.channel import Request
 from fedsplit.threads import one_blas_thread
 
 

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from fedsplit import files
+from fedsplit.channels import codec
+from fedsplit.channels.channel import SILENT, Channel, PostingChannel, Reply, Request
+from fedsplit.channels.clients import RemoteClients, in_process
+from fedsplit.channels.cohort import other_data, same_data
+from fedsplit.channels.log import Record, RecordedReply, Records
 from fedsplit.checks import count
 from fedsplit.clients.oracle import Clients
 from fedsplit.errors import InputError, TooFewClients
-from fedsplit.remote import codec
-from fedsplit.remote.channel import SILENT, Channel, PostingChannel, Reply, Request
-from fedsplit.remote.clients import RemoteClients, in_process
-from fedsplit.remote.cohort import other_data, same_data
-from fedsplit.remote.log import Record, RecordedReply, Records
 from fedsplit.version import __version__
 
 FORMAT = 5

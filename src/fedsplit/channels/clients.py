@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Mask
+from fedsplit.channels.channel import Channel, LocalChannel, PostingChannel, Reply, Request
+from fedsplit.channels.cohort import Fingerprint, ProblemCohort, other_data, same_data
+from fedsplit.channels.members import Check, Members
+from fedsplit.channels.posted import PostedClients
 from fedsplit.clients.oracle import Clients, Incident, Posting
 from fedsplit.clients.question import Answer, CostQuestion, Question
-from fedsplit.remote.channel import Channel, LocalChannel, PostingChannel, Reply, Request
-from fedsplit.remote.cohort import Fingerprint, ProblemCohort, other_data, same_data
-from fedsplit.remote.members import Check, Members
-from fedsplit.remote.posted import PostedClients
 
 ATTEMPTS = 3
 """How often a question is repeated to a client that loses what it was prepared with."""

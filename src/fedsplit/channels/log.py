@@ -17,9 +17,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from fedsplit.channels import codec
+from fedsplit.channels.channel import Outcome
 from fedsplit.errors import InputError
-from fedsplit.remote import codec
-from fedsplit.remote.channel import Outcome
 
 if sys.platform != "win32":
     import fcntl

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Mask
+from fedsplit.channels.channel import SILENT, PostingChannel, Reply, Request
 from fedsplit.clients.oracle import Clients, Incident
 from fedsplit.clients.question import NOT_FINITE, Answer, CostQuestion
-from fedsplit.remote.channel import SILENT, PostingChannel, Reply, Request
 
 if TYPE_CHECKING:  # which offers these clients itself
-    from fedsplit.remote.clients import RemoteClients
+    from fedsplit.channels.clients import RemoteClients
 
 ATTEMPTS = 3
 """How often a question is repeated to a client that loses what it was prepared with."""

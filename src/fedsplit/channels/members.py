@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from fedsplit.channels.channel import SILENT, Channel, Reply, Request
+from fedsplit.channels.history import History
 from fedsplit.checks import count, number
 from fedsplit.clients.oracle import Incident, Removed
 from fedsplit.clients.question import NOT_FINITE
 from fedsplit.errors import InputError, TooFewClients, listed
-from fedsplit.remote.channel import SILENT, Channel, Reply, Request
-from fedsplit.remote.history import History
 from fedsplit.texts import attributed
 
 PACE = 0.02

@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from fedsplit.arrays import Array
+from fedsplit.channels.channel import Cohort, Request
+from fedsplit.channels.clients import RemoteClients
+from fedsplit.channels.cohort import Fingerprint, ProblemCohort
+from fedsplit.channels.members import Members, Patience
+from fedsplit.channels.ray.cluster import connect
+from fedsplit.channels.ray.npz import check_paths, cohort, read_cohort
+from fedsplit.channels.ray.workers import RayChannel, shares
 from fedsplit.checks import count
 from fedsplit.errors import InputError, TooFewClients, listed
 from fedsplit.losses.terms import Loss
 from fedsplit.problem import Problem
-from fedsplit.remote.channel import Cohort, Request
-from fedsplit.remote.clients import RemoteClients
-from fedsplit.remote.cohort import Fingerprint, ProblemCohort
-from fedsplit.remote.members import Members, Patience
-from fedsplit.remote.ray.cluster import connect
-from fedsplit.remote.ray.npz import check_paths, cohort, read_cohort
-from fedsplit.remote.ray.workers import RayChannel, shares
 
 START = 120.0
 """Seconds that workers may take to start and to load their share, if the patience is shorter."""

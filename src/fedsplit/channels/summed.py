@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from fedsplit import fixed_point
+from fedsplit.channels.channel import SILENT, Channel, Reply, Request
 from fedsplit.clients.question import Question
 from fedsplit.errors import InputError
 from fedsplit.fixed_point import LIMBS
-from fedsplit.remote.channel import SILENT, Channel, Reply, Request
 from fedsplit.sums import Total
 
 ALL = "all clients"

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from fedsplit.arrays import Array
+from fedsplit.channels.cohort import ProblemCohort
 from fedsplit.checks import instance
 from fedsplit.errors import InputError, listed
 from fedsplit.files import check_archive
 from fedsplit.losses.terms import Loss
 from fedsplit.problem import Problem
-from fedsplit.remote.cohort import ProblemCohort
 
 ARRAYS = ("A", "b", "weights", "offset")
 """The arrays that a client's file may hold; the first two are required."""

@@ -14,12 +14,9 @@ from typing import Any, cast
 import numpy as np
 
 from fedsplit import threads
-from fedsplit.checks import count
-from fedsplit.clients.question import CostQuestion
-from fedsplit.errors import InputError, listed
-from fedsplit.remote.channel import SILENT, Cohort, Reply, Request, Unprepared
-from fedsplit.remote.cohort import ProblemCohort
-from fedsplit.remote.ray.cluster import (
+from fedsplit.channels.channel import SILENT, Cohort, Reply, Request, Unprepared
+from fedsplit.channels.cohort import ProblemCohort
+from fedsplit.channels.ray.cluster import (
     ActorDiedError,
     RayError,
     RayTaskError,
@@ -27,6 +24,9 @@ from fedsplit.remote.ray.cluster import (
     one_line,
     ray,
 )
+from fedsplit.checks import count
+from fedsplit.clients.question import CostQuestion
+from fedsplit.errors import InputError, listed
 from fedsplit.threads import one_blas_thread
 
 RESTARTS = 20
