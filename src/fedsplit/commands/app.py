@@ -9,20 +9,11 @@ from typing import Annotated
 
 import typer
 
-from fedsplit.commands.answer import answer_command
-from fedsplit.commands.approving import approve_command
-from fedsplit.commands.audit import audit_command
-from fedsplit.commands.by_files import ask_command, combine_command
-from fedsplit.commands.client import client_command
 from fedsplit.commands.compare import compare_command
 from fedsplit.commands.fit import fit_command
 from fedsplit.commands.help import Command
 from fedsplit.commands.interrupts import Terminated, raise_on_sigterm
-from fedsplit.commands.keys import keys_command
-from fedsplit.commands.policy import policy_app
-from fedsplit.commands.refusals import refusals_command
 from fedsplit.commands.reproduce import report_command, reproduce_command
-from fedsplit.commands.server import server_command
 from fedsplit.commands.terminal import print_error, print_warnings
 from fedsplit.errors import InputError, NoMinimiser, TooFewClients
 from fedsplit.loop.result import Diverged
@@ -41,16 +32,6 @@ app = typer.Typer(
     context_settings={"max_content_width": 100},
 )
 app.command("fit", cls=Command)(fit_command)
-app.command("server", cls=Command)(server_command)
-app.command("client", cls=Command)(client_command)
-app.command("ask", cls=Command)(ask_command)
-app.command("answer", cls=Command)(answer_command)
-app.command("combine", cls=Command)(combine_command)
-app.command("approve", cls=Command)(approve_command)
-app.command("refusals", cls=Command)(refusals_command)
-app.command("audit", cls=Command)(audit_command)
-app.add_typer(policy_app, name="policy")
-app.command("keys", cls=Command)(keys_command)
 app.command("compare", cls=Command, epilog=f"Methods: {', '.join(METHODS)}.")(compare_command)
 app.command(
     "reproduce",

@@ -35,7 +35,6 @@ from fedsplit.regression.server.bias import ClientsAtHand
 from fedsplit.regression.server.federation import FitDriver, release_rows
 from fedsplit.regression.server.glm import FitReport, glm
 from fedsplit.regression.server.private import search_privately
-from fedsplit.remote.masked import clients_of_run
 from fedsplit.version import __version__
 
 
@@ -138,7 +137,7 @@ def fit_over(channel: Channel, options: FitOptions, before: Channel | None = Non
     """
     settings = options.settings
     about = {
-        "clients": clients_of_run(channel),
+        "clients": [name for names in channel.names for name in names],
         "formula": options.formula,
         "target": options.target,
         **asdict(settings),

@@ -1,1 +1,0 @@
-"""The same questions, asked of clients in other processes and on other machines."""

@@ -1,1 +1,0 @@
-"""What travels between Flower's own programs: messages as records of bytes."""

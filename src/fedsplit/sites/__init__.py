@@ -1,1 +1,0 @@
-"""A site between organisations: what its owner approves, what it answers, and its log."""

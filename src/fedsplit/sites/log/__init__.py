@@ -1,1 +1,0 @@
-"""The audit log of a site, and how it is checked."""

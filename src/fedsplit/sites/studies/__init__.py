@@ -1,1 +1,0 @@
-"""Studies: what a coordinator proposes, and what an owner approves."""
