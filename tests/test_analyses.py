@@ -24,16 +24,19 @@ from analyses.negative_binomial import negative_binomial
 from analyses.robust import robust
 from analyses.weighted import weighted
 from fedsplit.channels.channel import Reply, Request
-from fedsplit.clients.questions import QUESTIONS
 from fedsplit.data.sources.sources import sources
 from fedsplit.dialogue import replay
 from fedsplit.errors import InputError
+from fedsplit.federation.questions import (
+    decode_answer,
+    decode_request,
+    encode_answer,
+    encode_request,
+)
 from fedsplit.regression.analysis import analyse, analyse_over
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
-from fedsplit.regression.client.survey import FIT_QUESTIONS
 from fedsplit.regression.options import Settings
-from fedsplit.remote.messages import read_reply, read_request, write_reply, write_request
 
 EVERY = pytest.mark.parametrize("name", ANALYSES)
 
@@ -102,12 +105,10 @@ class WireChannel:
         return {at: self._asked(self._cohorts[at], each) for at, each in requests.items()}
 
     def _asked(self, cohort: DatasetCohort, request: Request) -> Reply:
-        received = read_request(write_request(request), {**QUESTIONS, **FIT_QUESTIONS})
-        message = write_reply(Reply("answer", cohort.answer(received)))
+        received = decode_request(encode_request(request))
+        message = encode_answer(cohort.answer(received))
         self.messages += 1
-        reply = read_reply(message, received.question.answer_type, 0.0)
-        assert reply.outcome == "answer", reply.text
-        return reply
+        return Reply("answer", decode_answer(request, message))
 
 
 @EVERY

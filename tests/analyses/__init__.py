@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +10,9 @@ from unittest.mock import patch
 
 from analyses import cox, describe, negative_binomial, robust, weighted
 from fedsplit.data.tables import Source
+from fedsplit.federation.dialogues import DialogueAnalysis
+from fedsplit.federation.regression import ANALYSES as STUDIES
+from fedsplit.federation.study import Analysis as StudyAnalysis
 from fedsplit.regression.analysis import Analysis
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
@@ -24,30 +27,75 @@ class Toy:
 
     Attributes
     ----------
-    analysis : callable
+    study : DialogueAnalysis
+        As a study names it, with the columns of ``trials``.
     statistics, families : sequences
         The lines of ``STATISTICS`` and of ``FAMILIES``.
     sums : bool
         Whether all that it asks of rows is a sum over them.
     """
 
-    analysis: Analysis[Any]
+    study: DialogueAnalysis
     statistics: Sequence[type[Statistic]] = ()
     families: Sequence[Family] = ()
     sums: bool = True
 
+    @property
+    def analysis(self) -> Analysis[Any]:
+        return self.study.dialogue()
+
+
+def numbers(names: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), "number")
+
+
+LEVELS = {"t": ["0", "1"], "sex": ["f", "m"]}
 
 ANALYSES = {
-    "robust": Toy(robust.robust("y ~ a + b + t", correction="HC3"), [robust.SquaredScores]),
-    "cox": Toy(cox.cox("Surv(time, died) ~ a + t"), [cox.Events], [cox.CoxFamily()], sums=False),
-    "negative binomial": Toy(
-        negative_binomial.negative_binomial("visits ~ a + t", theta=2.0),
-        [negative_binomial.ThetaScore],
-        [negative_binomial.NegativeBinomialFamily()],
-    ),
-    "weighted": Toy(weighted.weighted("t ~ a + b", "y ~ t"), [weighted.StackedScores]),
-    "describe": Toy(describe.describe(["a", "sex"], "t"), [describe.ByGroup]),
+    each.study.name: each
+    for each in (
+        Toy(
+            robust.Robust(formula="y ~ a + b + t", correction="HC3", types=numbers("y a b t")),
+            [robust.SquaredScores],
+        ),
+        Toy(
+            cox.Cox(formula="Surv(time, died) ~ a + t", types=numbers("time died a t")),
+            [cox.Events],
+            [cox.CoxFamily()],
+            sums=False,
+        ),
+        Toy(
+            negative_binomial.NegativeBinomialAnalysis(
+                formula="visits ~ a + t", theta=2.0, types=numbers("visits a t")
+            ),
+            [negative_binomial.ThetaScore],
+            [negative_binomial.NegativeBinomialFamily()],
+        ),
+        Toy(
+            weighted.Weighted(
+                treatment="t ~ a + b",
+                outcome="y ~ t",
+                types=numbers("y a b t"),
+                levels={"t": LEVELS["t"]},
+            ),
+            [weighted.StackedScores],
+        ),
+        Toy(
+            describe.Description(
+                described=["a", "sex"],
+                group="t",
+                types={**numbers("a t"), "sex": "text"},
+                levels=LEVELS,
+            ),
+            [describe.ByGroup],
+        ),
+    )
 }
+
+KNOWN: Mapping[str, type[StudyAnalysis]] = {
+    name: type(each.study) for name, each in ANALYSES.items()
+}
+"""The lines of the table of what a study can name."""
 
 
 def enter() -> None:
@@ -55,12 +103,13 @@ def enter() -> None:
     for toy in ANALYSES.values():
         STATISTICS.update({each.__name__: each for each in toy.statistics})
         FAMILIES.update({each.name: each for each in toy.families})
+    STUDIES.update(KNOWN)
 
 
 @contextmanager
 def entered() -> Iterator[None]:
     """The tables with these lines, for a while."""
-    with patch.dict(STATISTICS), patch.dict(FAMILIES):
+    with patch.dict(STATISTICS), patch.dict(FAMILIES), patch.dict(STUDIES):
         enter()
         yield
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,7 @@ from scipy.special import ndtri
 
 from fedsplit.arrays import EPS, Array, Mask
 from fedsplit.dialogue import Dialogue
+from fedsplit.federation.dialogues import DialogueAnalysis
 from fedsplit.losses.observations import read
 from fedsplit.losses.systems import Latest
 from fedsplit.losses.terms import Block, Terms
@@ -227,3 +228,19 @@ def printed(table: pd.DataFrame) -> str:
     lines += [f"not estimable: {name} ({sign})" for name, sign in about["not_estimable"].items()]
     lines += [f"the same in all rows of a client: {name}" for name in about["aliased"]]
     return "\n".join(lines)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cox(DialogueAnalysis):
+    """Hazard ratios as a study."""
+
+    name: ClassVar[str] = "cox"
+
+    formula: str
+
+    @property
+    def models(self) -> Mapping[str, str]:
+        return {self.formula: CoxFamily.name}
+
+    def dialogue(self) -> Any:
+        return cox(self.formula)

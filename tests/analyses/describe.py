@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -12,6 +12,7 @@ import pandas as pd
 from fedsplit.arrays import Array
 from fedsplit.data.categories import level_codes
 from fedsplit.dialogue import Dialogue, together
+from fedsplit.federation.dialogues import DialogueAnalysis
 from fedsplit.regression.client.moments import TableRows
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.options import Settings
@@ -95,3 +96,21 @@ def suppressed(counts: Array, smallest: int) -> Array:
         line = exposed[0]
         # the smallest cell that is left hides the other at the least loss
         line[np.nanargmin(np.where(line > 0, line, np.nan))] = np.nan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Description(DialogueAnalysis):
+    """Table 1 as a study."""
+
+    name: ClassVar[str] = "describe"
+
+    described: Sequence[str]
+    group: str
+    smallest: int = 5
+
+    @property
+    def models(self) -> Mapping[str, str]:
+        return {f"{self.group} ~ {name}": "multinomial" for name in self.described}
+
+    def dialogue(self) -> Any:
+        return describe(self.described, self.group, self.smallest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -14,6 +14,7 @@ from scipy.special import digamma, gammaln, polygamma, xlogy
 from fedsplit.arrays import Array, Mask
 from fedsplit.checks import number
 from fedsplit.dialogue import Dialogue
+from fedsplit.federation.dialogues import DialogueAnalysis
 from fedsplit.losses.linear import LinearLoss
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.rows import FitRows
@@ -142,3 +143,20 @@ def negative_binomial(formula: str, theta: float | None = None) -> Any:
         return table
 
     return dialogue
+
+
+@dataclass(frozen=True, kw_only=True)
+class NegativeBinomialAnalysis(DialogueAnalysis):
+    """Counts of a variance above their mean as a study."""
+
+    name: ClassVar[str] = "negative binomial"
+
+    formula: str
+    theta: float | None = None
+
+    @property
+    def models(self) -> Mapping[str, str]:
+        return {self.formula: NegativeBinomialFamily.name}
+
+    def dialogue(self) -> Any:
+        return negative_binomial(self.formula, self.theta)

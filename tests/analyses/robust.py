@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 
 from fedsplit.arrays import Array
 from fedsplit.dialogue import Dialogue
+from fedsplit.federation.dialogues import DialogueAnalysis
 from fedsplit.losses.linear import LinearLoss
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.rows import FitRows
@@ -86,3 +87,21 @@ def robust(formula: str, family: str = "gaussian", correction: str = "HC1", **op
         return pd.DataFrame({"coef": fit.values, "se": errors}, index=list(fit.names))
 
     return dialogue
+
+
+@dataclass(frozen=True, kw_only=True)
+class Robust(DialogueAnalysis):
+    """Robust errors as a study."""
+
+    name: ClassVar[str] = "robust"
+
+    formula: str
+    family: str = "gaussian"
+    correction: str = "HC1"
+
+    @property
+    def models(self) -> Mapping[str, str]:
+        return {self.formula: self.family}
+
+    def dialogue(self) -> Any:
+        return robust(self.formula, self.family, self.correction)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -12,6 +12,7 @@ import pandas as pd
 from fedsplit.arrays import Array
 from fedsplit.data.formula.formula import Formula
 from fedsplit.dialogue import Dialogue
+from fedsplit.federation.dialogues import DialogueAnalysis
 from fedsplit.regression.client.moments import TableRows
 from fedsplit.regression.client.plan import DerivedColumn, Plan
 from fedsplit.regression.options import Settings
@@ -63,6 +64,12 @@ class StackedScores(Statistic):
         }
 
 
+def inverse_propensity(treatment: str) -> str:
+    """The weights t/e + (1 - t)/(1 - e) of a model of the treatment, as an expression."""
+    t = Formula(treatment).target
+    return f"{t}/{PROPENSITY} + (1 - {t})/(1 - {PROPENSITY})"
+
+
 def weighted(treatment: str, outcome: str) -> Any:
     """Fit an outcome by least squares with weights t/e + (1 - t)/(1 - e).
 
@@ -77,9 +84,11 @@ def weighted(treatment: str, outcome: str) -> Any:
         # an expression for the clients to evaluate: neither probabilities nor weights are asked for
         of_outcome = replace(
             settings,
-            weights=f"{t}/{PROPENSITY} + (1 - {t})/(1 - {PROPENSITY})",
+            weights=inverse_propensity(treatment),
             columns=tuple(agreement.plan.columns),
             types={**agreement.plan.types, **settings.declared},
+            # which has classes in the first model alone
+            levels={name: own for name, own in settings.declared_levels.items() if name != t},
         )
         column = DerivedColumn.of(agreement.plan, first.estimates.values)
         agreement = yield from agree(outcome, of_outcome, derived={PROPENSITY: column})
@@ -102,3 +111,24 @@ def _information(report: FitReport) -> Array:
     assert covariance is not None
     assert dispersion is not None
     return np.asarray(np.linalg.inv(covariance / dispersion))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weighted(DialogueAnalysis):
+    """A treatment effect as a study."""
+
+    name: ClassVar[str] = "weighted"
+
+    treatment: str
+    outcome: str
+
+    @property
+    def models(self) -> Mapping[str, str]:
+        return {self.treatment: "logistic", self.outcome: "gaussian"}
+
+    @property
+    def extra(self) -> Sequence[str]:
+        return [inverse_propensity(self.treatment)]
+
+    def dialogue(self) -> Any:
+        return weighted(self.treatment, self.outcome)

@@ -12,12 +12,13 @@ from fedsplit.channels.members import Patience
 from fedsplit.clients.question import Question
 from fedsplit.data.formula.formula import Formula, quoted
 from fedsplit.errors import InputError, RequestError, listed
+from fedsplit.federation.dialogues import without_others
 from fedsplit.federation.study import Analysis, Study
 from fedsplit.regression.client.coding import Coding, Frame
 from fedsplit.regression.client.plan import Plan, columns_of
 from fedsplit.regression.client.privacy import Privacy, privacy_of
 from fedsplit.regression.client.questions import NoisySums
-from fedsplit.regression.client.survey import Joint, Survey, SurveyAnswer
+from fedsplit.regression.client.survey import Survey
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.fit import asked_formula, fit_over
 from fedsplit.regression.options import FitOptions, Regression, Settings
@@ -251,22 +252,7 @@ class RegressionStudy(Analysis):
         _same("functions", not plan.state)
 
     def narrowed(self, request: Request, answer: Any) -> Any:
-        return self._narrowed(request.question, answer)
-
-    def _narrowed(self, question: Question, answer: Any) -> Any:
-        if isinstance(question, Joint):
-            parts = question.questions.items()
-            return {name: self._narrowed(each, answer[name]) for name, each in parts}
-        if not isinstance(question, Survey):
-            return answer
-        answers: list[SurveyAnswer] = answer
-        return [
-            each._replace(
-                names=tuple(name for name in each.names if name in self.types),
-                profiles={name: own for name, own in each.profiles.items() if name in self.types},
-            )
-            for each in answers
-        ]
+        return without_others(self.types, request.question, answer)
 
 
 def whole_formula(options: Regression) -> Formula:
@@ -290,5 +276,5 @@ def _same(what: str, holds: bool) -> None:
         raise RequestError(f"the question differs from the approved study in its {what}")
 
 
-ANALYSES: Mapping[str, type[Analysis]] = {RegressionStudy.name: RegressionStudy}
+ANALYSES: dict[str, type[Analysis]] = {RegressionStudy.name: RegressionStudy}
 """The analyses that a study can name."""

@@ -82,7 +82,7 @@ def analyse(
         sources(data, group, reading, given.missing), cohorts, address
     ) as channel:
         try:
-            return analyse_over(channel, analysis, given, watch)
+            return analyse_over(channel, analysis, given, watch=watch, before=channel)
         finally:
             release_rows(channel)
 
@@ -91,19 +91,25 @@ def analyse_over(
     channel: Channel,
     analysis: Analysis[R],
     settings: Settings,
+    patience: Patience | None = None,
+    *,
     watch: Callable[[Any, Any], object] | None = None,
+    before: Channel | None = None,
 ) -> R:
     """Run an analysis over the clients that a channel reaches.
 
-    When clients are removed, it begins anew with the others.
+    When clients are removed, it begins anew with the others. ``before`` reaches clients that may
+    be asked one by one, what an analysis with secure sums declares.
     """
-    patience = None if channel.free else Patience()
-    members, before = Members(channel, patience), None
+    patience = None if channel.free else patience or Patience()
+    members, asked = Members(channel, patience), None
     if settings.secure:
         summed = SummedChannel(channel)
-        members, before = Members(summed, Patience(), summed=summed.clients), members
+        members = Members(summed, patience or Patience(), summed=summed.clients)
+        if before is not None:
+            asked = Members(before, None if before.free else patience)
     while True:
-        driver = FitDriver(members, settings.rounds, before=before)
+        driver = FitDriver(members, settings.rounds, before=asked)
         try:
             return driver.run(_dialogue(analysis, settings), watch)
         except Removed as gone:
