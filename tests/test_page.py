@@ -334,6 +334,16 @@ def test_one_client_and_one_coefficient_are_enough(tmp_path: Path) -> None:
     assert "Intercept" in pictures(text)[0].decode()
 
 
+def test_a_page_is_written_where_no_coefficient_has_an_estimate(tmp_path: Path) -> None:
+    # the reference c is set apart by x from a and b, which only their contrast compares
+    frame = pd.DataFrame({"y": list("aabbcc") * 6, "x": [0.0, 1, 0, 1, 5, 7] * 6})
+    frame = frame.assign(site=np.arange(36) % 3)
+    model = fs.fit(frame, "y ~ x", group="site", family="multinomial", reference={"y": "c"})
+    assert not np.isfinite(model.params).any()
+    model.report(tmp_path / "report.html")
+    assert "Not estimable" in (tmp_path / "report.html").read_text()
+
+
 def test_many_clients_and_coefficients_are_all_in_the_tables(tmp_path: Path) -> None:
     model = crowded()
     text = written(model, tmp_path)

@@ -74,6 +74,21 @@ def test_gross_errors_in_a_tenth_of_the_rows_hardly_change_the_deviation() -> No
     np.testing.assert_allclose(dirty.params[1:], clean.params[1:], atol=0.4)
 
 
+PHONE_CALLS = (
+    *(4.4, 4.7, 4.7, 5.9, 6.6, 7.3, 8.1, 8.8, 10.6, 12.0, 13.5, 14.9, 16.1, 21.2, 119.0, 124.0),
+    *(142.0, 159.0, 182.0, 212.0, 43.0, 24.0, 27.0, 29.0),
+)
+"""Phone calls in Belgium from 1950 on; six years counted minutes (Rousseeuw and Leroy, 1987)."""
+
+
+def test_gross_errors_in_a_quarter_of_the_rows_leave_the_scale_of_r() -> None:
+    frame = pd.DataFrame({"y": PHONE_CALLS, "x": np.arange(50.0, 74.0), "site": np.arange(24) % 4})
+    model = fs.fit(frame, "y ~ x", group="site", family="huber")
+    # MASS::rlm(calls ~ year, phones): scale 9.009, slope 2.04
+    assert model.spread == pytest.approx(9.009, rel=0.05)
+    assert model.params["x"] == pytest.approx(2.041, rel=0.05)
+
+
 def test_secure_sums_and_refusals_agree_on_the_same_deviation() -> None:
     frame = rows()
     open_ = fitted(frame)

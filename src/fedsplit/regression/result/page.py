@@ -405,7 +405,7 @@ def _alike(reach: Array, which: NDArray[np.intp]) -> list[NDArray[np.intp]]:
     """``which`` in groups, largest first, cut at the widest gaps until each is within SPAN."""
     order = np.argsort(-reach, kind="stable")
     sizes = reach[order]
-    if sizes[0] <= SPAN * sizes[-1]:
+    if not len(which) or sizes[0] <= SPAN * sizes[-1]:
         return [which]
     cut = int(np.argmax(sizes[:-1] / sizes[1:])) + 1
     parts = (np.sort(order[:cut]), np.sort(order[cut:]))

@@ -86,7 +86,7 @@ ENOUGH = 1e-6
 It is the same for every tolerance of the model, so that all of them have the same δ.
 """
 
-SHRINKING = 0.8
+SHRINKING = 0.95
 """Residuals whose deviation is more than this share of that before have stopped to shrink."""
 
 LEAST_SPREAD = 1e-9
