@@ -124,3 +124,14 @@ def test_the_vectors_of_sums_are_the_products_that_are_summed() -> None:
         assert found.shape == (20, own.number)
         for one, other in zip(found.T, expected, strict=True):
             assert np.linalg.matrix_rank(np.column_stack([one, other])) == 1
+
+
+def test_a_question_counts_once_and_rows_that_change_later_do_not_change_its_record() -> None:
+    columns = np.arange(40.0).reshape(20, 2) % 7
+    sums = [Disclosed(np.arange(20), RowSum(columns, np.ones((20, 1))))]
+    ledger = DisclosureLedger()
+    for key in ("a", "b", "a"):
+        ledger.add(key, sums, ["matrix"])
+    columns *= 0.0  # as rows are scaled in place
+    assert ledger.count("matrix") == len(ledger) == 2
+    assert ledger.leverages().sum() == pytest.approx(2)

@@ -22,7 +22,7 @@ from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.guards.thresholds import check_numbers
 from fedsplit.regression.client.moments import moments_of
-from fedsplit.regression.client.questions import FitQuestion
+from fedsplit.regression.client.questions import FitQuestion, SumQuestion
 from fedsplit.regression.client.summing import Memory
 from fedsplit.statistic import Values
 
@@ -57,7 +57,13 @@ class StudyRows(DatasetCohort):
                 check_coding(coding)
         if self.rules.refuse:
             check_numbers(request.parts)
-        return super().answer(request)
+        value = super().answer(request)
+        question = request.question
+        if self.rules.refuse and isinstance(question, SumQuestion) and question.kind == "end":
+            column = self.rules.person
+            persons = None if column is None else self._dataset.persons(column)
+            self._dataset.private += filter(None, [self.ledger.in_words(persons)])
+        return value
 
     def contribution(
         self, request: Request, memory: bytes | None, stream: Callable[[Limbs], Any]

@@ -11,20 +11,16 @@ h only grows as more is disclosed.
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dpstrf
 
-from fedsplit import files
 from fedsplit.arrays import Array
-from fedsplit.errors import InputError, StateError
+from fedsplit.errors import InputError
 from fedsplit.statistic import RowSum
 
 RESOLUTION = 1e-12
@@ -191,25 +187,14 @@ class Disclosed(NamedTuple):
 
 
 class DisclosureLedger:
-    """The vectors over a client's rows whose sums were disclosed, by question.
+    """The vectors over a client's rows whose sums were disclosed, by question."""
 
-    Parameters
-    ----------
-    folder : Path, optional
-        Where they are kept, so that they outlive the process: a numbered file for each question,
-        and the arrays by the hashes of their contents.
-    """
-
-    def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder
+    def __init__(self) -> None:
         self._arrays: dict[str, Any] = {}
         self._entries: dict[str, list[list[str]]] = {}
         self._tags: dict[str, list[str]] = {}
         # The basis of the first so many entries.
         self._basis: tuple[int, Span] = 0, Span()
-        if folder is not None and folder.is_dir():
-            for number in range(len(list(folder.glob("*.json")))):
-                self._read(folder / _name(number))
 
     def __contains__(self, key: str) -> bool:
         return key in self._entries
@@ -246,11 +231,6 @@ class DisclosureLedger:
             ]
             for rows, sums in disclosed
         ]
-        if self._folder is not None:
-            # what cannot be written is not remembered either: it is not disclosed
-            about = json.dumps({"key": key, "sums": entry, "tags": list(tags)})
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            files.write_private(self._folder / _name(len(self)), about)
         self._entries[key] = entry
         self._tags[key] = list(tags)
 
@@ -312,43 +292,16 @@ class DisclosureLedger:
             yield Disclosed(rows.astype(np.intp), RowSum(left, right, weights))
 
     def _kept(self, array: Array | NDArray[np.intp]) -> str:
-        """The name of an array, which is kept under it."""
-        content = io.BytesIO()
-        np.save(content, np.ascontiguousarray(array), allow_pickle=False)
-        name = sha256(content.getvalue()).hexdigest()
-        if self._folder is None:
-            if name not in self._arrays:
-                self._arrays[name] = array.astype(array.dtype)
-            return name
-        path = self._folder / f"{name}.npy"
-        if not path.exists():
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            files.write_private(path, content.getvalue())
+        """The name of a copy of an array, which many questions may have in common."""
+        content = np.ascontiguousarray(array)
+        name = f"{array.shape} {sha256(content).hexdigest()}"
+        if name not in self._arrays:
+            self._arrays[name] = content.copy()
         return name
 
     def _array(self, name: str) -> Array:
-        if self._folder is None:
-            known: Array = self._arrays[name]
-            return known
-        path = self._folder / f"{name}.npy"
-        try:
-            content = path.read_bytes()
-            if sha256(content).hexdigest() != name:
-                raise ValueError
-        except (OSError, ValueError):
-            raise _damaged(path) from None
-        found: Array = np.load(io.BytesIO(content), allow_pickle=False)
-        return found
-
-    def _read(self, path: Path) -> None:
-        """Read a file that keeps what a question disclosed; a part of it would be an amnesty."""
-        try:
-            about = json.loads(path.read_bytes())
-            key, sums, tags = about["key"], about["sums"], about["tags"]
-        except (OSError, ValueError, KeyError, TypeError):
-            raise _damaged(path) from None
-        self._entries[key] = sums
-        self._tags[key] = tags
+        known: Array = self._arrays[name]
+        return known
 
 
 def _rows(sums: Sequence[Disclosed]) -> int:
@@ -387,14 +340,3 @@ def by_blocks(sums: Sequence[Disclosed]) -> Array:
     for rows, U in blocks():
         h[rows] = np.square(U @ whiten).sum(axis=1)
     return h
-
-
-def _name(number: int) -> str:
-    return f"{number:06d}.json"
-
-
-def _damaged(path: Path) -> StateError:
-    return StateError(
-        f"{path}: this record of what was disclosed is missing or cannot be read, so that nothing "
-        "is answered: restore it from a backup"
-    )
