@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
 from typing import Any
 
 
@@ -75,3 +76,9 @@ def listed(items: Iterable[object], most: int = 6) -> str:
     if len(texts) > most:
         shown += f" and {len(texts) - most} more"
     return shown
+
+
+def nearest(name: object, known: Collection[str], most: int = 6) -> str:
+    """The end of a message about an unknown name: the one that was meant, or all that there are."""
+    close = get_close_matches(str(name)[:80], known, n=1)
+    return f"did you mean {close[0]}?" if close else f"there are {listed(known, most)}"

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from collections.abc import Callable
-from dataclasses import field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, field, fields, is_dataclass
 from functools import wraps
-from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, get_args
+
+from fedsplit.errors import InputError, listed, nearest
 
 Group = Literal["model", "data", "privacy", "run", "network"]
 """What an option is about, in the order in which help texts and tables show the groups."""
@@ -59,6 +61,38 @@ def options_of(record: Any) -> dict[str, Option]:
     return {
         each.name: each.metadata["option"] for each in fields(record) if "option" in each.metadata
     }
+
+
+def record_in(kind: Any) -> Any:
+    """The record among the types that an option can have; None if a text says which."""
+    kinds = get_args(kind)
+    return next((each for each in kinds if is_dataclass(each) and str not in kinds), None)
+
+
+def settable(record: Any) -> dict[str, Field[Any]]:
+    """The fields that a file can give: flags, those with a form as text, and records of these."""
+    return {
+        each.name: each
+        for each in fields(record)
+        if (about := each.metadata.get("option")) is not None
+        and (each.type is bool or about.metavar is not None or record_in(each.type))
+    }
+
+
+def record_of(kind: Any, name: str, values: Mapping[str, object]) -> Any:
+    """A record from a table of a file, whose keys are names of its fields."""
+    known = {each.name: each for each in fields(kind)}
+    for key in values:
+        if key not in known:
+            raise InputError(f"{name} has no {key!r}: {nearest(key, known, 20)}")
+    needed = [
+        each.name
+        for each in known.values()
+        if each.default is MISSING and each.default_factory is MISSING
+    ]
+    if lacking := [each for each in needed if each not in values]:
+        raise InputError(f"{name} needs {listed(lacking)} too")
+    return kind(**values)
 
 
 def with_options(record: Callable[P, T]) -> Callable[[Callable[[T], R]], Callable[P, R]]:

@@ -9,7 +9,7 @@ The signatures and docstrings of ``fit`` and ``path``, the options of ``fedsplit
 import csv
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from dataclasses import KW_ONLY, Field, dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -95,6 +95,12 @@ def _by_column(name: str, value: Any, check: Callable[[str, Any], object]) -> No
         check(f"{name} of {column}", each)
 
 
+def _family(name: str, value: object) -> None:
+    if not isinstance(value, str | Family):
+        raise InputError(f"{name} must be a name, as in 'poisson', not {value!r}")
+    family_of(value if isinstance(value, str) else text_of(value))
+
+
 def _yes_or_no(name: str, value: object) -> None:
     if not isinstance(value, bool | np.bool_):
         raise InputError(f"{name} must be True or False, not {value!r}")
@@ -133,6 +139,13 @@ def _method(name: str, value: object) -> None:
     one_of(name, value.partition(":")[0], (AUTO, *METHODS))
     if value != AUTO:
         parse(value)
+
+
+def check_value(about: Field[Any], value: object) -> None:
+    """Raise InputError for a value that an option cannot have, whatever the others are."""
+    check = _yes_or_no if about.type is bool else about.metadata["option"].check
+    if check is not None:
+        check(about.name, value)
 
 
 @dataclass(frozen=True)
@@ -185,6 +198,7 @@ class Common:
         "model",
         metavar="NAME",
         read=str,
+        check=_family,
     )
     nonnegative: Sequence[str] = option(
         (),
@@ -350,11 +364,7 @@ class Common:
     def __post_init__(self) -> None:
         self._take_family()
         for each in fields(self):
-            check = each.metadata["option"].check
-            if each.type is bool:
-                check = _yes_or_no
-            if check is not None:
-                check(each.name, getattr(self, each.name))
+            check_value(each, getattr(self, each.name))
         for name in ("nonnegative", "na", "columns"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         family = self.chosen_family
@@ -366,10 +376,8 @@ class Common:
 
     def _take_family(self) -> None:
         """Keep the family as a text, and those of its parameters that are options as options."""
-        given: object = self.family
-        if not isinstance(given, str | Family):
-            raise InputError(f"family must be a name, as in 'poisson', not {given!r}")
-        text = given if isinstance(given, str) else text_of(given)
+        _family("family", self.family)
+        text = self.family if isinstance(self.family, str) else text_of(self.family)
         family = family_of(text)
         others = {}
         for name, value in parameters_of(family).items():

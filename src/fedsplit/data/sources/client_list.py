@@ -8,16 +8,14 @@ and ``[reading]`` how all files are read.
 from __future__ import annotations
 
 import os
-import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
-from fedsplit.data.files.opening import check_file
 from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.data.tables import fail
+from fedsplit.data.toml_files import is_toml, read_toml
 from fedsplit.data.types import Type
 from fedsplit.errors import InputError
 
@@ -25,11 +23,6 @@ OPTIONS = {field.name for field in fields(Reading)}
 """What a list can say about how files are read, for all clients or for one."""
 
 ENTRY_FORM = 'write [clients.NAME] and below it path = "FILE" or query = "SELECT …"'
-
-
-PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
-DEEP_KEY = re.compile(rf"(?<![\w-]){PART}(?:[ \t]*\.[ \t]*{PART}){{16,}}")
-"""A key that tomllib would take minutes and gigabytes for, if it has thousands of parts."""
 
 
 class ListedClient(NamedTuple):
@@ -61,20 +54,7 @@ class ClientList:
 
     def __init__(self, path: Path) -> None:
         self._where = str(path)
-        check_file(self._where, path)
-        try:
-            # Room for 400 characters for each of 10 000 clients: Python takes a second for each MB.
-            if path.stat().st_size > 1 << 22:
-                why = "is larger than 4 MB, which no list of clients is: name data files"
-                fail(self._where, why)
-            text = path.read_text(encoding="utf-8")
-            if DEEP_KEY.search(text):
-                fail(self._where, "has a key of more than sixteen parts: a list of clients has two")
-            self._content = tomllib.loads(text)
-        except OSError as error:
-            fail(self._where, error.strerror or error)
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-            fail(self._where, f"is not TOML: {error}")
+        self._content = read_toml(path)
         if unknown := sorted(self._content.keys() - {"clients", "types", "reading"}):
             fail(
                 self._where,
@@ -117,17 +97,12 @@ class ClientList:
         return table
 
 
-def is_list(path: Path) -> bool:
-    """Return whether a file is a list of clients, by its name."""
-    return path.suffix.lower() == ".toml"
-
-
 def declared(data: object) -> tuple[dict[str, Type], Reading]:
     """Return the types of columns, and how files are read, as the lists among a user's data say."""
     types: dict[str, Type] = {}
     reading = PLAIN
     for item in data if isinstance(data, list | tuple) else [data]:
-        if isinstance(item, str | os.PathLike) and is_list(Path(os.fspath(item))):
+        if isinstance(item, str | os.PathLike) and is_toml(Path(os.fspath(item))):
             listed = ClientList(Path(os.fspath(item)))
             types |= listed.types()
             reading = reading.joined(listed.reading())

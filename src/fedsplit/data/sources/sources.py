@@ -17,8 +17,9 @@ from fedsplit.data.files.formats import READERS, open_table, suffix_of
 from fedsplit.data.files.sql import QueryTable
 from fedsplit.data.frames import FrameTable, as_pandas
 from fedsplit.data.reading import PLAIN, Reading
-from fedsplit.data.sources.client_list import ClientList, is_list
+from fedsplit.data.sources.client_list import ClientList
 from fedsplit.data.tables import Source, Values, fail
+from fedsplit.data.toml_files import is_toml
 from fedsplit.data.types import ColumnProfile, Type
 from fedsplit.errors import InputError
 
@@ -146,7 +147,7 @@ def _sources(data: object, reading: Reading, place: int = 0) -> Iterator[Source]
             yield from several
         case str() | os.PathLike():
             paths = data_files(data)
-            lists = [path for path in paths if is_list(path)]
+            lists = [path for path in paths if is_toml(path)]
             for path in lists:
                 yield from _listed(path, reading)
             files = [open_table(path, reading) for path in paths if path not in lists]

@@ -1,0 +1,45 @@
+"""A TOML file that describes a model: its table ``[model]`` has the options of ``fit`` by name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedsplit.data.toml_files import read_toml
+from fedsplit.errors import InputError, nearest
+from fedsplit.regression.fields import record_in, record_of, settable
+from fedsplit.regression.options import FitOptions, check_value
+
+
+def read_model(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The options of ``fit`` in the table ``[model]`` of a file, each checked by itself.
+
+    Raises
+    ------
+    InputError
+        With the file and the key, for what is no option or cannot be its value. What two options
+        contradict each other in, ``fit`` says.
+    """
+    table = read_toml(Path(path)).get("model")
+    if not isinstance(table, dict):
+        raise InputError(
+            f"{path}: there is no table [model], which has the options of a fit, such as formula"
+        )
+    known = settable(FitOptions)
+    chosen = {}
+    for name, value in table.items():
+        try:
+            if name not in known:
+                raise InputError(f"there is no option {name!r}: {nearest(name, known, 99)}")
+            record = record_in(known[name].type)
+            chosen[name] = value
+            if record is not None:
+                if not isinstance(value, Mapping):
+                    raise InputError(f"{name} must be a table, as in [model.{name}]")
+                chosen[name] = record_of(record, name, value)
+            check_value(known[name], chosen[name])
+        except InputError as error:
+            raise InputError(f"{path}: [model] {error}") from None
+    return chosen
