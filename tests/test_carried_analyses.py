@@ -17,7 +17,7 @@ from analyses.robust import Robust, robust
 from carried import CARRIERS, broken_off, carried, replayed
 from fedsplit.errors import InputError
 from fedsplit.federation.dialogues import DialogueAnalysis
-from fedsplit.federation.testing import Federation
+from fedsplit.testing import Federation
 from fedsplit.regression.analysis import analyse
 from test_analyses import assert_close, trials
 

@@ -25,7 +25,7 @@ from fedsplit.federation.messages import Response, read_response, write_response
 from fedsplit.federation.regression import ANALYSES
 from fedsplit.federation.site.policy import policy_of
 from fedsplit.federation.study import Study, read_study
-from fedsplit.federation.testing import Federation
+from fedsplit.testing import Federation
 from fedsplit.federation.transport.direct import DirectTransport
 
 FORMULA = "visits ~ age + smoker + C(region)"

@@ -12,7 +12,13 @@ from typing import Any
 from fedsplit.errors import InputError
 from fedsplit.version import __version__ as __version__
 
+_SITES = ("Cryptography and aiohttp", "sites", "aiohttp")
+
 _EXTRAS = {
+    **dict.fromkeys(
+        ("Coordinator", "FileTransport", "HttpsTransport", "Interruption", "Site", "StudyResult"),
+        _SITES,
+    ),
     "CvxpyLoss": ("CVXPY", "cvx", "cvxpy"),
     "CvxpyProx": ("CVXPY", "cvx", "cvxpy"),
     "RayClients": ("Ray", "ray", "ray"),

@@ -27,6 +27,11 @@ from fedsplit.estimators import FedLinearRegression as FedLinearRegression
 from fedsplit.estimators import FedLogisticRegression as FedLogisticRegression
 from fedsplit.estimators import FedPoissonRegressor as FedPoissonRegressor
 from fedsplit.estimators import FedRidge as FedRidge
+from fedsplit.federation.coordinator import Coordinator as Coordinator
+from fedsplit.federation.coordinator import Interruption as Interruption
+from fedsplit.federation.coordinator import StudyResult as StudyResult
+from fedsplit.federation.transport.files import FileTransport as FileTransport
+from fedsplit.federation.transport.https import HttpsTransport as HttpsTransport
 from fedsplit.local.cvxpy_prox import CvxpyProx as CvxpyProx
 from fedsplit.local.gradient import GradientProx as GradientProx
 from fedsplit.local.newton import ExactProx as ExactProx

@@ -25,7 +25,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedsplit.checks import count
 from fedsplit.errors import InputError, NotAuthorised, listed
-from fedsplit.federation.keys import fingerprint
+from fedsplit.federation.keys import in_groups
 
 Role: TypeAlias = Literal["coordinator", "site"]
 
@@ -91,7 +91,7 @@ def request(folder: Path, name: str) -> bytes:
     """Make the key of a site in its own folder, and return a request for a certificate (PEM).
 
     A key that is there is used again. The request travels unprotected: coordinator and owner
-    compare the fingerprint of its key by telephone.
+    compare its key by telephone.
     """
     check_name(name)
     path = folder / "site.key"
@@ -140,7 +140,7 @@ def sign(folder: Path, name: str, pem: bytes, days: int = 365) -> bytes:
             raise InputError(f"{known.name} has this key already, and every site needs its own")
         if known.key != key and known.name.casefold() == name.casefold():
             raise InputError(
-                f"there is a site {known.name}, with the key {fingerprint(known.key)}: revoke it "
+                f"there is a site {known.name}, with the key {in_groups(known.key)}: revoke it "
                 "first, or choose another name"
             )
     return _enrol(folder, name, key, days)

@@ -88,6 +88,7 @@ class Exchanges:
         self._key = key
         self._transport = transport
         self._note = note
+        self._troubles: dict[str, str] = {}  # by site, what was said last
 
     def send(
         self,
@@ -127,7 +128,17 @@ class Exchanges:
         with self.journal.transaction():
             for name in sent:
                 results[name] = self._settle(number, name, arrived.get(name), check)
+        if number != JOINING and self.waits:
+            self._say_who_is_waited_for(number, results)
         return results
+
+    def _say_who_is_waited_for(
+        self, number: int, results: Mapping[str, tuple[str, Recorded]]
+    ) -> None:
+        for name, (_, recorded) in results.items():
+            if recorded.trouble and recorded.trouble != self._troubles.get(name):
+                self._note(name, f"exchange {number} waits for it: {recorded.trouble}")
+            self._troubles[name] = recorded.trouble
 
     def _settle(
         self,

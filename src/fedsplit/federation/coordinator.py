@@ -10,12 +10,14 @@ from typing import Any
 
 from fedsplit.channels.members import Patience
 from fedsplit.errors import InputError, TooFewClients
+from fedsplit.federation import authority
 from fedsplit.federation.channel import Exchanges, OpenChannel, SecureChannel, StudyChannel, Waiting
 from fedsplit.federation.journal import Journal, Recorded
 from fedsplit.federation.keys import SigningKey, public_bytes
 from fedsplit.federation.messages import ENVELOPE, JOINING, LogHead, Proposal, Response
 from fedsplit.federation.study import Study
-from fedsplit.federation.transport import Transport
+from fedsplit.federation.study_file import read_study_file
+from fedsplit.federation.transport import Transport, Unreachable
 
 PAUSE = 2.0
 """Seconds before owners who have not decided are asked again."""
@@ -74,6 +76,13 @@ class Coordinator:
     watch : callable, optional
         Called with a line whenever there is something to report: a site that joined, is waited
         for, or did something that it should not.
+
+    Examples
+    --------
+    >>> import fedsplit as fs
+    >>> with fs.HttpsTransport("federation", "0.0.0.0", 8000) as transport:  # doctest: +SKIP
+    ...     coordinator = fs.Coordinator.open("federation", transport, wait=3600, watch=print)
+    ...     print(coordinator.run(coordinator.study("visits.toml")).result)
     """
 
     def __init__(
@@ -87,12 +96,33 @@ class Coordinator:
         watch: Callable[[str], object] = lambda line: None,
     ) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.folder = folder
         self.journal = Journal(folder / "journal.db")
         self._key = key
         self._transport = transport
         self._patience = patience or Patience()
         self._wait = wait
         self._watch = watch
+
+    @classmethod
+    def open(
+        cls, folder: Path | str, transport: Transport | None = None, **settings: Any
+    ) -> Coordinator:
+        """The coordinator whose keys are in a folder; without a transport it asks nobody.
+
+        Then a study can be computed from the recorded answers, as far as they reach.
+        """
+        folder = Path(folder)
+        key = authority.read_key(folder / "coordinator.key")
+        return cls(folder, key, transport or Unreachable(), **settings)
+
+    def study(self, name: str) -> Study:
+        """The study in a file of the folder."""
+        return read_study_file(self.folder / name)
+
+    def joined(self, study: Study) -> list[str]:
+        """The sites whose owners have approved a study."""
+        return sorted(self.journal.responses(study.digest, JOINING))
 
     def run(
         self,

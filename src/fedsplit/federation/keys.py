@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 import msgspec
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives import serialization as forms
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
@@ -81,12 +79,6 @@ def stream(secret: bytes, about: bytes, size: int) -> bytes:
     return reader(secret, about)(size)
 
 
-def fingerprint(public: bytes) -> str:
-    """Return the SHA-256 of an Ed25519 public key in hexadecimal digits, to compare by telephone.
-
-    It is that of the DER form of SubjectPublicKeyInfo, as in
-    ``openssl pkey -in site.key -pubout -outform DER | sha256sum``.
-    """
-    key = Ed25519PublicKey.from_public_bytes(public)
-    der = key.public_bytes(forms.Encoding.DER, forms.PublicFormat.SubjectPublicKeyInfo)
-    return hashlib.sha256(der).hexdigest()
+def in_groups(key: bytes) -> str:
+    """Return a public key, or a hash, in hexadecimal digits as people compare them by telephone."""
+    return key.hex(" ", 2)

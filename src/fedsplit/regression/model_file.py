@@ -22,7 +22,11 @@ def read_model(path: str | os.PathLike[str]) -> dict[str, Any]:
         With the file and the key, for what is no option or cannot be its value. What two options
         contradict each other in, ``fit`` says.
     """
-    table = read_toml(Path(path)).get("model")
+    return model_options(read_toml(Path(path)).get("model"), str(path))
+
+
+def model_options(table: object, path: str) -> dict[str, Any]:
+    """The options of ``fit`` in the table ``[model]`` of the file at a path."""
     if not isinstance(table, dict):
         raise InputError(
             f"{path}: there is no table [model], which has the options of a fit, such as formula"

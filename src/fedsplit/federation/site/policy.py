@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from fedsplit.data.reading import Reading
-from fedsplit.errors import InputError, listed
+from fedsplit.data.toml_files import read_toml
+from fedsplit.errors import listed
 from fedsplit.federation.study import Study
+from fedsplit.federation.tables import converted
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.families import FAMILIES
 
@@ -174,28 +174,9 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def read_policy(path: Path) -> Policy:
     """Read ``site.toml``; whatever cannot be meant raises InputError with the file and the key."""
-    try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: is not TOML: {' '.join(str(error).split())}") from None
-    return policy_of(found, str(path))
+    return policy_of(read_toml(path), str(path))
 
 
-def policy_of(found: Mapping[str, object], where: str) -> Policy:
+def policy_of(found: Mapping[str, Any], where: str) -> Policy:
     """The policy in the keys of a file."""
-    known = [each.name for each in msgspec.structs.fields(Policy)]
-    for name in found:
-        if name not in known:
-            near = get_close_matches(name, known, n=1)
-            guess = f", did you mean {near[0]}?" if near else f": the keys are {listed(known, 99)}"
-            raise InputError(f"{where}: there is no key {name!r}{guess}")
-    try:
-        return msgspec.convert(dict(found), Policy)
-    except msgspec.ValidationError as error:
-        what, _, path = str(error).partition(" - at `$.")
-        key = path.rstrip("`")
-        raise InputError(
-            f"{where}: {f'{key}: ' if key else ''}{what[:1].lower()}{what[1:]}"
-        ) from None
+    return converted(found, Policy, where)

@@ -29,3 +29,12 @@ class Transport(Protocol):
         establishes it, and nothing in the reply can change it.
         """
         ...
+
+
+class Unreachable:
+    """No site: what is recorded is all that there is."""
+
+    waits = False
+
+    def exchange(self, messages: Mapping[str, bytes], seconds: float, largest: int) -> Arrivals:
+        return iter(())

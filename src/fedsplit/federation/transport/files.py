@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fedsplit import files
 from fedsplit.errors import InputError
+from fedsplit.federation import authority
 from fedsplit.federation.encoding import digest
 from fedsplit.federation.keys import SigningKey
 from fedsplit.federation.sealing import seal, unseal
@@ -41,6 +42,12 @@ class FileTransport:
     """
 
     waits = False
+
+    @classmethod
+    def open(cls, folder: Path, coordinator: Path) -> FileTransport:
+        """The transport of the federation whose keys are in the coordinator's folder."""
+        members = {each.name: each.key.hex() for each in authority.members(coordinator)}
+        return cls(folder, authority.read_key(coordinator / "coordinator.key"), members)
 
     def __init__(self, folder: Path, key: SigningKey, members: Mapping[str, str]) -> None:
         self.written: list[Path] = []

@@ -40,7 +40,7 @@ from cryptography import x509
 
 from fedsplit.errors import InputError, NotAuthorised
 from fedsplit.federation import authority
-from fedsplit.federation.keys import fingerprint
+from fedsplit.federation.keys import in_groups
 from fedsplit.federation.transport import Arrivals
 
 TICKET = 8
@@ -431,7 +431,7 @@ class HttpsTransport:
         if datetime.now(UTC) > peer.ends:
             return EXPIRED, f"the certificate of {peer.name} expired on {peer.ends:%Y-%m-%d}"
         if not authority.is_member(self._folder, peer.name, peer.key):
-            return REVOKED, f"the key {fingerprint(peer.key)} is unknown or revoked"
+            return REVOKED, f"the key {in_groups(peer.key)} is unknown or revoked"
         return None
 
     async def _serve(self, peer: _Peer) -> None:

@@ -294,7 +294,7 @@ class DisclosureLedger:
     def _kept(self, array: Array | NDArray[np.intp]) -> str:
         """The name of a copy of an array, which many questions may have in common."""
         content = np.ascontiguousarray(array)
-        name = f"{array.shape} {sha256(content).hexdigest()}"
+        name = f"{array.shape} {sha256(content.data).hexdigest()}"
         if name not in self._arrays:
             self._arrays[name] = content.copy()
         return name

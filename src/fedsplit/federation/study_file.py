@@ -1,0 +1,161 @@
+"""Study files: the TOML in which a coordinator writes down what is to be computed, and for whom.
+
+A study file lies in the coordinator's folder, beside the keys, from which the members are taken.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fedsplit import files
+from fedsplit.data.toml_files import read_toml
+from fedsplit.errors import InputError, listed
+from fedsplit.federation import authority
+from fedsplit.federation.keys import public_bytes
+from fedsplit.federation.regression import RegressionStudy
+from fedsplit.federation.study import Study
+from fedsplit.federation.tables import converted, in_toml
+from fedsplit.regression.analysis import analyse
+from fedsplit.regression.fit import asked_formula
+from fedsplit.regression.model_file import model_options
+from fedsplit.regression.options import FitOptions, Settings
+from fedsplit.regression.server.agreement import declaration, draft_of, with_declared
+
+HEAD = """\
+# A study, for the owners of the sites to approve. `fedsplit study check FILE` shows it in words.
+"""
+
+
+ABOUT_MODELS = {each.name for each in fields(Settings)} - {"secure"} | {"formula", "target"}
+"""The options of ``fit`` that say what is computed, not where or from which data."""
+
+
+class Terms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The table ``[study]``; see ``Study``.
+
+    Attributes
+    ----------
+    sites : list of str, optional
+        The members; all sites of the federation without it.
+    """
+
+    title: str
+    purpose: str = ""
+    contact: str = ""
+    until: str = ""
+    secure: bool = True
+    questions: int | None = None
+    least: int = 0
+    sites: list[str] | None = None
+
+
+def read_study_file(path: Path) -> Study:
+    """Read a study; its members are those of the federation in the same folder."""
+    return _study(read_toml(path), path)
+
+
+def write_study_file(path: Path, data: object, terms: Mapping[str, Any], **options: Any) -> Study:
+    """Write a study with the types and levels that are in data of the coordinator's.
+
+    Parameters
+    ----------
+    path : Path
+        Of a new file in the coordinator's folder.
+    data : object
+        As ``fit`` takes it: a file with the columns that the sites have, and all levels. Nothing
+        but the types and the levels is written.
+    terms : mapping
+        The keys of ``[study]``.
+    **options
+        Of ``fit``.
+
+    Returns
+    -------
+    Study
+    """
+    if path.exists():
+        raise InputError(f"{path}: is there already, choose another name")
+    given = FitOptions(None, **options)
+    formula, excluded = asked_formula(given)
+    draft = draft_of(formula, given.settings, excluded)
+    plan = analyse(
+        lambda settings: declaration(draft, settings),
+        data,
+        **{name: options[name] for name in ("types", "na", "decimal") if name in options},
+    )
+    settings = with_declared(given.settings, plan)
+    model = {
+        **{name: value for name, value in options.items() if name not in ("target", "group")},
+        "formula": plan.formula,
+        "family": settings.chosen_family.name,
+    }
+    tables: dict[str, Mapping[str, Any]] = {
+        "types": settings.declared,
+        "levels": settings.declared_levels,
+    }
+    text = _text(terms, model, tables)
+    study = _study(tomllib.loads(text), path)
+    files.write(path, text)
+    return study
+
+
+def _study(found: Mapping[str, Any], path: Path) -> Study:
+    asked = found.get("study")
+    other = found.keys() - {"study", "model"}
+    if other:
+        raise InputError(f"{path}: unknown table {min(other)!r}: there are [study] and [model]")
+    if not isinstance(asked, dict):
+        raise InputError(f"{path}: there is no table [study], which has the title of the study")
+    terms = converted(asked, Terms, f"{path}: [study]")
+    model = model_options(found.get("model"), str(path))
+    for name in model:
+        if name not in ABOUT_MODELS:
+            raise InputError(f"{path}: [model] {name} is no part of a study")
+    options = FitOptions(None, secure=terms.secure, **model)
+    analysis = RegressionStudy.of(options)
+    known = {each.name: each.key.hex() for each in authority.members(path.parent)}
+    names = list(known) if terms.sites is None else terms.sites
+    for name in names:
+        if name not in known:
+            raise InputError(
+                f"{path}: [study] sites: {name} is none of those with a certificate: "
+                f"{listed(known) or 'there is none yet'}"
+            )
+    key = authority.read_key(path.parent / "coordinator.key")
+    return Study(
+        title=terms.title,
+        analysis=analysis,
+        members={name: known[name] for name in names},
+        coordinator=public_bytes(key).hex(),
+        secure=terms.secure,
+        questions=terms.questions or analysis.usual,
+        least=terms.least,
+        purpose=terms.purpose,
+        contact=terms.contact,
+        until=terms.until,
+    )
+
+
+def _text(
+    terms: Mapping[str, Any], model: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]
+) -> str:
+    """The content of a study file."""
+    lines = [HEAD + "[study]"]
+    lines += [f"{key} = {in_toml(value)}" for key, value in terms.items()]
+    lines += ["", "[model]"]
+    lines += [
+        f"{key} = {in_toml(value)}"
+        for key, value in model.items()
+        if key not in tables and value is not None
+    ]
+    for name, table in tables.items():
+        if table:
+            lines += ["", f"[model.{name}]"]
+            lines += [f"{in_toml(key)} = {in_toml(value)}" for key, value in table.items()]
+    return "\n".join(lines) + "\n"

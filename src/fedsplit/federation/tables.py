@@ -1,0 +1,39 @@
+"""Tables in TOML that people write: their keys as a record, and values as text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from fedsplit.errors import InputError, nearest
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def converted(found: Mapping[str, Any], kind: type[T], where: str) -> T:
+    """Return the keys of a table as a record of some type."""
+    known = [each.name for each in msgspec.structs.fields(kind)]
+    for name in found:
+        if name not in known:
+            raise InputError(f"{where}: there is no key {name!r}: {nearest(name, known, 99)}")
+    try:
+        return msgspec.convert(dict(found), kind)
+    except msgspec.ValidationError as error:
+        what, _, path = str(error).partition(" - at `$.")
+        key = path.rstrip("`")
+        raise InputError(
+            f"{where}: {f'{key}: ' if key else ''}{what[:1].lower()}{what[1:]}"
+        ) from None
+
+
+def in_toml(value: Any) -> str:
+    """Return a value as TOML has it in one line."""
+    if isinstance(value, Mapping):
+        pairs = [f"{in_toml(key)} = {in_toml(each)}" for key, each in value.items()]
+        return f"{{{', '.join(pairs)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(in_toml, value))}]"
+    return json.dumps(value, ensure_ascii=False)  # of text, numbers and truth it is the same
