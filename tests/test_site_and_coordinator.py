@@ -385,7 +385,7 @@ def test_a_site_is_strict_without_a_word_about_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keys", "what"),
     [
-        ({"least_row": 3}, "there is no key 'least_row', did you mean least_rows"),
+        ({"least_row": 3}, "there is no key 'least_row': did you mean least_rows"),
         ({"least_rows": "three"}, "least_rows: expected `int`, got `str`"),
         ({"approve": "never"}, "approve: invalid enum value 'never'"),
         ({"coordinator": "12"}, "the key of coordinator must be 64"),

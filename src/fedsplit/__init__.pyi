@@ -30,6 +30,7 @@ from fedsplit.estimators import FedRidge as FedRidge
 from fedsplit.federation.coordinator import Coordinator as Coordinator
 from fedsplit.federation.coordinator import Interruption as Interruption
 from fedsplit.federation.coordinator import StudyResult as StudyResult
+from fedsplit.federation.site.site import Site as Site
 from fedsplit.federation.transport.files import FileTransport as FileTransport
 from fedsplit.federation.transport.https import HttpsTransport as HttpsTransport
 from fedsplit.local.cvxpy_prox import CvxpyProx as CvxpyProx

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from fedsplit.errors import StateError
@@ -21,17 +22,26 @@ class Database:
     schema : str
         The statements that create the tables of a new file.
     version : int
-        Of the schema; a file of another version is refused, untouched.
+        Of the schema; a file of a later version is refused, untouched.
     durable : bool
         Whether a commit waits until the disk has it. Otherwise the last commits before a loss of
         power, though not before a kill, may be lost.
+    upgrades : mapping of int to str
+        By version, the statements that bring a file of it to the next one, in one transaction.
 
     Attributes
     ----------
     path : Path
     """
 
-    def __init__(self, path: Path, schema: str, version: int, durable: bool = True) -> None:
+    def __init__(
+        self,
+        path: Path,
+        schema: str,
+        version: int,
+        durable: bool = True,
+        upgrades: Mapping[int, str] = MappingProxyType({}),
+    ) -> None:
         self.path = path
         try:
             if not path.exists():
@@ -50,17 +60,28 @@ class Database:
             raise StateError(f"{path}: cannot be used ({error})") from None
         if mode != "wal":  # it needs memory that processes share
             raise StateError(f"{path}: is on a file system without shared memory: use a local disk")
-        if not found:
-            with self.transaction():
-                for statement in filter(str.strip, schema.split(";")):
-                    self.execute(statement)
-                self.execute(f"PRAGMA user_version = {version}")
-        elif found != version:
+        steps = {0: schema} if not found else {at: upgrades.get(at) for at in range(found, version)}
+        if None not in steps.values() and found <= version:
+            self._change(steps, version)
+        else:
             self.close()
             raise StateError(
                 f"{path}: has version {found}, this fedsplit reads version {version}: use the "
                 "fedsplit that wrote it, or another folder"
             )
+
+    def _change(self, steps: Mapping[int, str | None], version: int) -> None:
+        """Bring a file to a version, unless it is there."""
+        if not steps:
+            return
+        with self.transaction():
+            # another process may have done it meanwhile
+            [[found]] = self.execute("PRAGMA user_version")
+            for at, statements in steps.items():
+                if at >= found:
+                    for statement in filter(str.strip, (statements or "").split(";")):
+                        self.execute(statement)
+            self.execute(f"PRAGMA user_version = {version}")
 
     def execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """Run one statement, and return its rows."""

@@ -120,8 +120,14 @@ class DisclosedRows(Database):
 
     def ledger(self, known: Known) -> RecordedLedger:
         """What was disclosed of the rows of a copy, and of those that came with others."""
-        rows = self.execute("SELECT key, sums, tags FROM entries WHERE family = ?", known.family)
-        return RecordedLedger(self, known.family, rows)
+        return RecordedLedger(self, known.family, self._entries_of(known))
+
+    def trial_ledger(self, known: Known) -> RecordedLedger:
+        """The same, with what is added in memory, and not recorded."""
+        return TrialLedger(self, known.family, self._entries_of(known))
+
+    def _entries_of(self, known: Known) -> list[tuple[Any, ...]]:
+        return self.execute("SELECT key, sums, tags FROM entries WHERE family = ?", known.family)
 
     def entries(self, known: Known) -> int:
         """How many entries the ledger of the rows of a copy has."""
@@ -155,7 +161,7 @@ class RecordedLedger(DisclosureLedger):
     """
 
     def __init__(
-        self, database: DisclosedRows, family: int, rows: Sequence[tuple[str, str, str]]
+        self, database: DisclosedRows, family: int, rows: Sequence[tuple[Any, ...]]
     ) -> None:
         super().__init__()
         self._database = database
@@ -185,6 +191,20 @@ class RecordedLedger(DisclosureLedger):
                 "that nothing is answered: restore it from a backup"
             )
         return _loaded(content)
+
+
+class TrialLedger(RecordedLedger):
+    """The same, with entries in memory that are not recorded."""
+
+    def add(self, key: str, disclosed: Sequence[Disclosed], tags: Sequence[str] = ()) -> None:
+        DisclosureLedger.add(self, key, disclosed, tags)
+
+    def _kept(self, array: Array | NDArray[np.intp]) -> str:
+        return DisclosureLedger._kept(self, array)
+
+    def _array(self, name: str) -> Array:
+        known: Array | None = self._arrays.get(name)
+        return super()._array(name) if known is None else known
 
 
 def _share_rows(old: Known, new: Known) -> bool:

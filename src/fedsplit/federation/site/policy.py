@@ -36,12 +36,15 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         How text is read, as ``fit`` takes it.
     coordinator : str
         The coordinator's public key in hexadecimal digits, compared out of band.
-    partners : dict of str to str
-        Public keys of the other sites, compared out of band. In a secure study every member must
-        be named here: the coordinator could otherwise invent sites, and read a sum of one.
+    server : str
+        Where the coordinator listens, ``https://HOST:PORT``; not needed by files.
+    partners : dict of str to str, optional
+        Public keys of the other sites, compared out of band: no others are accepted in a secure
+        study. Without it the owner compares them before approving one; the coordinator could
+        otherwise invent sites, and read a sum of one.
     approve : {"ask", "always"}
         ``ask`` waits for the owner's decision on every study; ``always`` approves what the other
-        keys allow.
+        keys allow, and a secure study only if the keys of all its members are known.
     secure_sums_only : bool
         Whether only secure studies are joined.
     least_sites : int
@@ -76,7 +79,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     coordinator: str
     na: list[str] = []
     decimal: Literal[".", ","] = "."
-    partners: dict[str, str] = {}
+    server: str = ""
+    partners: dict[str, str] | None = None
     approve: Literal["ask", "always"] = "ask"
     secure_sums_only: bool = True
     least_sites: Count = 3
@@ -101,7 +105,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     message: Count = 2**26
 
     def __post_init__(self) -> None:
-        keys = {"coordinator": self.coordinator, **self.partners}
+        keys = {"coordinator": self.coordinator, **(self.partners or {})}
         for name, key in keys.items():
             if not re.fullmatch("[0-9a-f]{64}", key):
                 raise ValueError(f"the key of {name} must be 64 hexadecimal digits")
@@ -146,7 +150,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return f"least_sites: it goes on with {study.least}, fewer than {self.least_sites}"
         if self.secure_sums_only and not study.secure:
             return "secure_sums_only: the coordinator would learn more than sums over all sites"
-        if study.secure:
+        if study.secure and self.partners is not None:
             for name, other in study.members.items():
                 if name != self.name and self.partners.get(name) != other:
                     return f"partners: {name} is none of them, or has another key"

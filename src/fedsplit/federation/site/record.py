@@ -164,6 +164,17 @@ class Record(Database):
             *(event, head.number, copy, secret, digest),
         )
 
+    def studies(self) -> list[StudyState]:
+        """All studies that were proposed, in their order."""
+        rows = self.execute("SELECT hash FROM studies ORDER BY rowid")
+        found = (self.study(each) for (each,) in rows)
+        return [each for each in found if each is not None]
+
+    def reviewed(self, state: StudyState) -> int:
+        """The entry of the log from which on refusals of a study count."""
+        statement = "SELECT max(number) FROM log WHERE event = 'reviewed' AND study = ?"
+        return max(state.since, self.scalar(statement, state.study.digest) or 0)
+
     def copies(self) -> list[str]:
         """The copies of rows that have answered, the latest last."""
         rows = self.execute(
@@ -199,16 +210,17 @@ class Record(Database):
 
     def log(self) -> list[LogEntry]:
         """All entries."""
-        columns = "number, time, study, exchange, event, detail, content"
-        return [
-            LogEntry(*row) for row in self.execute(f"SELECT {columns} FROM log ORDER BY number")
-        ]
+        return [entry for entry, _ in self.chained()]
+
+    def chained(self) -> list[tuple[LogEntry, bytes]]:
+        """All entries, each with the hash of the chain up to it."""
+        rows = self.execute("SELECT * FROM log ORDER BY number")
+        return [(LogEntry(*entry), chained) for *entry, chained in rows]
 
     def first_wrong_entry(self) -> int:
         """The number of the first entry that does not continue the chain; 0 if all of them do."""
         chain = b""
-        hashes = self.execute("SELECT hash FROM log ORDER BY number")
-        for number, (entry, (stored,)) in enumerate(zip(self.log(), hashes, strict=True), start=1):
+        for number, (entry, stored) in enumerate(self.chained(), start=1):
             chain = encoding.digest(chain, encoding.encode(entry))
             if chain != stored or entry.number != number:
                 return number

@@ -20,33 +20,39 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fedsplit import fixed_point
 from fedsplit.channels.channel import Request
-from fedsplit.errors import InputError, RequestError, StateError
+from fedsplit.errors import InputError, RequestError, StateError, listed, nearest
 from fedsplit.federation import keys, masks
 from fedsplit.federation.encoding import digest
 from fedsplit.federation.messages import (
     JOINING,
     Ending,
     Inquiry,
+    LogHead,
     Proposal,
     Response,
+    one_line,
     read_message,
     write_response,
 )
 from fedsplit.federation.questions import decode_request, encode_answer, encode_request
 from fedsplit.federation.regression import ANALYSES
+from fedsplit.federation.site.audit import Audit, audited
 from fedsplit.federation.site.copies import Copies
 from fedsplit.federation.site.disclosed import DisclosedRows, Known
+from fedsplit.federation.site.folder import check_format, opened
+from fedsplit.federation.site.overlaps import exposed
 from fedsplit.federation.site.policy import Policy
-from fedsplit.federation.site.record import Record, Sent, StudyState
+from fedsplit.federation.site.record import LogEntry, Record, Sent, StudyState
 from fedsplit.federation.site.rows import StudyRows
+from fedsplit.federation.site.status import DAY, Status, status_of
 from fedsplit.federation.site.transcript import next_step
+from fedsplit.federation.site.trial import Trial, tried
+from fedsplit.federation.site.words import ColumnReading, described, readings
 from fedsplit.federation.study import Analysis, Study, read_study
+from fedsplit.federation.transport.files import answer_files
 from fedsplit.fixed_point import Limbs
 
 logger = logging.getLogger(__name__)
-
-DAY = 86400.0
-"""Seconds in which questions and studies of a day are counted."""
 
 LOG_SHORT = (
     "its database is older than what it has sent: it was restored from a backup, and would forget "
@@ -75,6 +81,15 @@ class Site:
         Called with a line whenever there is something that the owner should see.
     draw : callable, optional
         ``draw(n)`` gives n random bytes, of which the keys for masks are made.
+
+    Examples
+    --------
+    >>> import fedsplit as fs
+    >>> site = fs.Site.open("north", "disclosed.db", watch=print)  # doctest: +SKIP
+    >>> for study in site.waiting():  # doctest: +SKIP
+    ...     print(site.describe(study.hash))
+    >>> site.approve("2f610a3b91c4d7e0")  # doctest: +SKIP
+    >>> site.serve()  # doctest: +SKIP
     """
 
     def __init__(
@@ -89,12 +104,14 @@ class Site:
         watch: Callable[[str], object] = lambda line: None,
         draw: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
+        check_format(folder)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.stat().st_mode & 0o077:
             raise InputError(
                 f"{folder}: other users of this machine may read it: make it private (chmod 700), "
                 "or choose another folder"
             )
+        self.folder = folder
         self.policy = policy
         self.record = Record(folder / "site.db", analyses, clock)
         self.disclosed = DisclosedRows(disclosed)
@@ -103,39 +120,167 @@ class Site:
         self._analyses = analyses
         self._clock = clock
         self._draw = draw
-        self._rules = policy.about_rows
-        self._copies = Copies(
+        self.copies = Copies(
             folder / "copies", policy.data, policy.reading, self.disclosed, policy.smallest_group
         )
         # What answers for the study that was asked about last.
         self._rows: tuple[bytes, StudyRows, Known] | None = None
         self._lock = threading.Lock()  # one message at a time
+        self._said = ""  # what is not said again while a coordinator asks and asks
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path | str,
+        disclosed: Path | str,
+        *,
+        watch: Callable[[str], object] = lambda line: None,
+    ) -> Site:
+        """The site whose key and ``site.toml`` are in a folder."""
+        key, policy = opened(Path(folder))
+        return cls(Path(folder), key, policy, Path(disclosed), watch=watch)
+
+    def serve(
+        self, server: str = "", *, proxy: str | None = None, stop: threading.Event | None = None
+    ) -> None:
+        """Answer the coordinator by HTTPS until ``stop`` is set; see ``transport.https.serve``."""
+        from fedsplit.federation.transport import https  # who answers by files needs no aiohttp
+
+        server = server or self.policy.server
+        if not server:
+            raise InputError(f"{self.folder / 'site.toml'}: server: where is the coordinator?")
+        largest = self.policy.message
+        https.serve(
+            self.reply,
+            self.folder,
+            server,
+            proxy=proxy,
+            largest=largest,
+            status=self.watch,
+            stop=stop,
+        )
+
+    def answer_files(self, folder: Path | str) -> list[Path]:
+        """Answer the questions in a folder; see ``transport.files.answer_files``."""
+        return answer_files(self, self._key, Path(folder))
 
     # ------------------------------------------------------------------ for the owner
 
     def studies(self) -> list[StudyState]:
         """All studies that were proposed, in their order."""
-        rows = self.record.execute("SELECT hash FROM studies ORDER BY rowid")
-        found = (self.record.study(each) for (each,) in rows)
-        return [each for each in found if each is not None]
+        return self.record.studies()
 
-    def approve(self, study: str) -> str:
-        """Approve a study by its hash, or after too many refusals approve it again.
+    def waiting(self) -> list[Study]:
+        """The studies that wait for the owner's decision."""
+        return [each.study for each in self.studies() if each.decision == "undecided"]
 
-        A copy of the rows is frozen, from which all its questions are answered.
+    def check(self) -> dict[str, ColumnReading]:
+        """How the columns are read, as the rows are now."""
+        return readings(self.copies.current())
 
-        Returns
-        -------
-        str
-            What the owner should know of the rows.
+    def trial(self, study: str | Study) -> Trial:
+        """Try a study, or one by its hash, on the own rows: nothing is recorded or sent.
+
+        The rows are frozen, so that it is these that are approved.
         """
-        with self._lock, self._transaction():
-            return self._approve(self._state(study), "by its owner")
+        if isinstance(study, str):
+            study = self._state(study).study
+        state = self.record.study(study.digest)
+        note, copy = "", "" if state is None else state.copy
+        try:
+            if objection := self._objection(study):
+                raise InputError(objection)
+            if not copy:
+                with self._lock, self._transaction():
+                    copy, note = self._frozen()
+            source, known = self.copies.open(copy)
+            names = source.names()
+            for column in study.analysis.columns:
+                if column not in names:
+                    raise InputError(f"there is no column {column} here: {nearest(column, names)}")
+            self._check_spent(study, known)
+        except StateError:
+            raise
+        except InputError as error:
+            return Trial(refused=str(error))
+        ledger = self.disclosed.trial_ledger(known)
+        rows = StudyRows(self.policy.name, source, known.ids, ledger, self.policy.about_rows)
+        found = tried(study, self.policy.name, rows)
+        where = str(source.path), self.policy.data
+        return found._replace(
+            refused=found.refused.replace(*where),
+            ended=found.ended.replace(*where),
+            notes=[*filter(None, [note]), *found.notes],
+        )
 
-    def decline(self, study: str, reason: str = "") -> None:
-        """Decline a study: no question of it is answered from now on."""
+    def describe(self, study: str | Study) -> str:
+        """A study in plain words, with what it means here: for the owner alone."""
+        if isinstance(study, str):
+            study = self._state(study).study
+        return described(self, study)
+
+    def approve(self, study: str) -> Trial:
+        """Approve a study by its hash, after it was tried on the own rows.
+
+        All its questions are answered from a frozen copy of the rows.
+
+        Raises
+        ------
+        InputError
+            If a question would be refused, by the rows or by the policy.
+        """
+        trial = self.trial(study)
+        state = self._state(study)
+        if trial.refused:
+            question = f"question {trial.answered + 1}: " if trial.answered else ""
+            raise InputError(
+                f"study {state.study.hash[:8]} is not approved, it would be refused here: "
+                f"{question}{trial.refused}"
+            )
         with self._lock, self._transaction():
-            self.record.decide(self._state(study).study.digest, "declined", reason)
+            state = self._state(study)
+            if state.decision == "ended":
+                raise InputError(f"study {state.study.hash[:8]} has ended: there is nothing to do")
+            self._approve(state, "by its owner")
+        return trial
+
+    def decline(self, study: str, reason: str = "") -> Study:
+        """Decline a study: no question of it is answered from now on, and it hears the reason."""
+        with self._lock, self._transaction():
+            state = self._state(study)
+            if state.decision == "ended":
+                raise InputError(f"study {state.study.hash[:8]} has ended: there is nothing to do")
+            self.record.decide(state.study.digest, "declined", one_line(reason))
+        return state.study
+
+    def resume(self) -> list[LogEntry]:
+        """Let studies go on that were halted, and return the refusals since the last review."""
+        with self._lock, self._transaction():
+            begins = {
+                each.study.digest: self.record.reviewed(each)
+                for each in self.studies()
+                if each.decision == "approved"
+            }
+            found = [
+                entry
+                for entry in self.record.log()
+                if entry.event == "refused" and entry.number > begins.get(entry.study, entry.number)
+            ]
+            for study in dict.fromkeys(entry.study for entry in found):
+                self.record.append(study, JOINING, "reviewed")
+        return found
+
+    def status(self) -> Status:
+        """The studies, what waits for whom, budgets, and the ends of certificates."""
+        return status_of(self, self._clock())
+
+    def log(self) -> list[tuple[LogEntry, bytes]]:
+        """The record: everything disclosed, refused and decided, with the hash of the chain."""
+        return self.record.chained()
+
+    def audit(self, head: LogHead | None = None) -> Audit:
+        """Verify the log, and compute every answer again; see ``audited``."""
+        return audited(self, head)
 
     def _state(self, study: str) -> StudyState:
         found = [each for each in self.studies() if each.study.hash.startswith(study)]
@@ -143,21 +288,39 @@ class Site:
             raise InputError(f"{study!r} is no study here: give at least 8 digits of its hash")
         return found[0]
 
+    def _objection(self, study: Study) -> str:
+        return self.policy.objection(study, keys.public_bytes(self._key))
+
     def _approve(self, state: StudyState, detail: str) -> str:
         study = state.study
-        objection = self.policy.objection(study, keys.public_bytes(self._key))
-        if objection:
+        if objection := self._objection(study):
             raise InputError(f"the study breaks a rule of {self.policy.name}: {objection}")
         note, copy = "", state.copy
         if not copy:
-            answered = self.record.execute(
-                "SELECT copy FROM studies WHERE copy != '' ORDER BY since"
-            )
             # On disk before the transaction that names it ends.
-            copy, note = self._copies.take(list(dict.fromkeys(each for (each,) in answered)))
-        secret = self._draw(32)
-        self.record.decide(study.digest, "approved", detail, copy, secret)
+            copy, note = self._frozen()
+        self.record.decide(study.digest, "approved", detail, copy, self._draw(32))
         return note
+
+    def _frozen(self) -> tuple[str, str]:
+        """A copy of the rows for a new study, and what the owner should know of it."""
+        return self.copies.take(self.record.copies())
+
+    def known_keys(self) -> dict[str, str]:
+        """The keys of other sites that the owner has approved, the latest ones."""
+        approved = sorted((each for each in self.studies() if each.copy), key=lambda s: s.since)
+        found = {name: key for each in approved for name, key in each.study.members.items()}
+        return {**found, **(self.policy.partners or {})}
+
+    def exposed(self, study: Study) -> Mapping[tuple[str, ...], tuple[str, ...]]:
+        """The sites that a study exposes together with those that were approved before."""
+        return exposed(study, [s.study for s in self.studies() if s.copy and s.study != study])
+
+    def spent(self, but: bytes = b"") -> tuple[float, float]:
+        """ε and δ of all studies but one with noise, about the rows that answered last."""
+        copies = self.record.copies()
+        known = self.disclosed.copy(copies[-1]) if copies else None
+        return (0.0, 0.0) if known is None else self.disclosed.spent(known, but)
 
     # ------------------------------------------------------------------ for the coordinator
 
@@ -220,19 +383,25 @@ class Site:
 
     def _join(self, study: Study) -> Response:
         """Answer a proposal once its owner has approved it, with a key for the masks."""
+        objection = self._objection(study)
         state = self.record.study(study.digest)
         if state is None:
-            objection = self.policy.objection(study, keys.public_bytes(self._key))
-            if objection:
-                self.watch(f"a study was declined: {objection}")
-                return self._without_answer(study.digest, JOINING, "refused", objection)
             self.record.add_study(study)
-            self.watch(f"study {study.hash[:8]} is proposed: {study.title}")
-            state = self._decided(study)
+            self.watch(f"study {study.hash[:8]} is proposed: {one_line(study.title)}")
+            if objection:
+                self.record.decide(study.digest, "declined", objection)
+                self.watch(f"study {study.hash[:8]} is declined: {objection}")
+            state = self._known_state(study)
+        if state.decision == "undecided" and self.policy.approve == "always" and not objection:
+            self._approve_by_policy(state)
+            state = self._known_state(study)
         if state.decision == "undecided":
             return self._without_answer(study.digest, JOINING, "waiting", "for its owner")
         if state.decision != "approved":
-            reason = f"its owner has {state.decision} the study"
+            reason = self.record.scalar("SELECT detail FROM log WHERE number = ?", state.since)
+            if state.decision == "ended":
+                reason = ""  # the result
+            reason = f"its owner has {state.decision} the study{': ' if reason else ''}{reason}"
             return self._without_answer(study.digest, JOINING, "refused", reason)
         value = b""
         if study.secure:
@@ -243,17 +412,31 @@ class Site:
             sent = self._record(study, JOINING, asked, b"", value, study.digest)
         return self._response(study.digest, JOINING, sent)
 
-    def _decided(self, study: Study) -> StudyState:
-        """The state of a new study, approved if the policy says so."""
+    def _known_state(self, study: Study) -> StudyState:
         state = self.record.study(study.digest)
-        assert state is not None  # which has just been entered
-        if self.policy.approve == "always":
-            note = self._approve(state, "approve is always")
-            if note:
-                self.watch(note)
-            state = self.record.study(study.digest)
-            assert state is not None
+        assert state is not None  # which has been entered
         return state
+
+    def _approve_by_policy(self, state: StudyState) -> None:
+        """Approve a study that the policy approves, unless its owner has to see something."""
+        study, known = state.study, self.known_keys()
+        others = study.members.items() - {(self.policy.name, study.members[self.policy.name])}
+        new = sorted(name for name, key in others if study.secure and known.get(name) != key)
+        if new:
+            note = f"waits for its owner: the keys of {listed(new)} are not known here"
+        elif self.exposed(study):
+            note = "waits for its owner: with earlier studies it exposes what a site sent"
+        else:
+            try:
+                with self.record.savepoint(), self.disclosed.savepoint():
+                    note = self._approve(state, "approve is always")
+            except StateError:
+                raise
+            except InputError as error:  # a disk that is not mounted yet, say
+                note = f"waits, as the rows cannot be read: {error}"
+        if note and note != self._said:
+            self.watch(f"study {study.hash[:8]}: {note}")
+        self._said = note
 
     def _answer(self, inquiry: Inquiry) -> Response:
         """Answer a question: the stages of one transaction, from top to bottom."""
@@ -273,26 +456,43 @@ class Site:
 
         # The rows, as they were frozen when the study was approved, prepared as the key says.
         rows, known = self._rows_of(state)
-        request = self._prepared(study, rows, request)
+        if request.preparation is not None:
+            own = request._replace(question=request.preparation, preparation=None)
+            self.record.keep_preparation(study.digest, request.key, encode_request(own))
+        request = self.prepared(study, rows, request)
         self._spend(study, known)
 
         # Compute, under the rules: thresholds, rounding, the ledger, and noise if it is asked for.
-        if study.secure:
-            stream = masks.last_digits(state.secret, inquiry.question)
-            memory = self.record.memory(study.digest)
-            numbers, after = rows.contribution(request, memory, stream)
-            self.record.keep_memory(study.digest, after)
-            hidden = self._mask(state, transcript, len(numbers))
-            value = fixed_point.to_bytes(fixed_point.add(numbers, hidden))
-        else:
-            value = encode_answer(study.analysis.narrowed(request, rows.answer(request)))
+        before = self.record.memory(study.digest)
+        value, memory = self.computed(state, inquiry.question, request, transcript, rows, before)
+        if memory is not None:
+            self.record.keep_memory(study.digest, memory)
         for note in rows.notes():
             self.watch(note)
 
         # Record; the answer leaves when the transaction has ended.
         asked = digest(inquiry.question)
         sent = self._record(study, inquiry.number, asked, inquiry.question, value, transcript)
+        self.watch(f"study {study.hash[:8]}: question {inquiry.number} is answered")
         return self._response(study.digest, inquiry.number, sent)
+
+    def computed(
+        self,
+        state: StudyState,
+        question: bytes,
+        request: Request,
+        transcript: bytes,
+        rows: StudyRows,
+        memory: bytes | None,
+    ) -> tuple[bytes, bytes | None]:
+        """The answer to a question, and what the next one of a secure study depends on."""
+        study = state.study
+        if not study.secure:
+            return encode_answer(study.analysis.narrowed(request, rows.answer(request))), None
+        stream = masks.last_digits(state.secret, question)
+        numbers, after = rows.contribution(request, memory, stream)
+        hidden = self._mask(state, transcript, len(numbers))
+        return fixed_point.to_bytes(fixed_point.add(numbers, hidden)), after
 
     def _mask(self, state: StudyState, transcript: bytes, n: int) -> Limbs:
         partners = self.record.partners(state.study.digest)
@@ -332,11 +532,9 @@ class Site:
     def _check_budget(self, state: StudyState) -> None:
         """Raise RequestError if a study, or a day, has had all that the owner allows."""
         record, policy, study = self.record, self.policy, state.study
-        refused = record.count("refused", study.digest, after=state.since)
+        refused = record.count("refused", study.digest, after=record.reviewed(state))
         if refused >= policy.refusals_before_halt:
-            raise RequestError(
-                f"{refused} questions of this study were refused: its owner has to approve it again"
-            )
+            raise RequestError(f"{refused} questions were refused: its owner has to let it go on")
         now = self._clock()
         approved = record.scalar("SELECT time FROM log WHERE number = ?", state.since)
         if now > approved + policy.approved_days * DAY:
@@ -376,37 +574,39 @@ class Site:
             or self._rows[0] != state.study.digest
             or len(self._rows[1].ledger) != self.disclosed.entries(self._rows[2])
         ):
-            source, known = self._copies.open(state.copy)
+            source, known = self.copies.open(state.copy)
             ledger = self.disclosed.ledger(known)
-            rows = StudyRows(self.policy.name, source, known.ids, ledger, self._rules)
+            rows = StudyRows(self.policy.name, source, known.ids, ledger, self.policy.about_rows)
             self._rows = state.study.digest, rows, known
         return self._rows[1], self._rows[2]
 
-    def _prepared(self, study: Study, rows: StudyRows, request: Request) -> Request:
+    def prepared(self, study: Study, rows: StudyRows, request: Request) -> Request:
         """A request with the preparation that its key names, where the rows lack it."""
-        if request.preparation is not None:
-            own = request._replace(question=request.preparation, preparation=None)
-            self.record.keep_preparation(study.digest, request.key, encode_request(own))
-        elif request.key and not rows.has_prepared(request.key):
+        if request.preparation is None and request.key and not rows.has_prepared(request.key):
             kept = self.record.preparation(study.digest, request.key)
             if kept is None:
                 raise RequestError("a question about coordinates that were never sent")
             return request._replace(preparation=decode_request(kept).question)
         return request
 
-    def _spend(self, study: Study, known: Known) -> None:
-        """Note the ε of a study with noise, or raise RequestError if it is more than allowed."""
-        privacy = getattr(study.analysis, "privacy", None)
+    def _check_spent(self, study: Study, known: Known) -> None:
+        """Raise RequestError if a study with noise would spend more than its owner allows."""
+        privacy, policy = getattr(study.analysis, "privacy", None), self.policy
         if privacy is None:
             return
         epsilon, delta = self.disclosed.spent(known, but=study.digest)
-        policy = self.policy
         most = policy.privacy_epsilon
         if most is not None and epsilon + privacy.epsilon > most:
             raise RequestError(f"privacy_epsilon: {epsilon:g} of {most:g} is spent")
         if policy.limits_noise and delta + privacy.delta > policy.privacy_delta:
             raise RequestError(f"privacy_delta: {delta:g} of {policy.privacy_delta:g} is spent")
-        self.disclosed.spend(known, study.digest, privacy.epsilon, privacy.delta)
+
+    def _spend(self, study: Study, known: Known) -> None:
+        """Note the ε of a study with noise, if there is enough left."""
+        self._check_spent(study, known)
+        privacy = getattr(study.analysis, "privacy", None)
+        if privacy is not None:
+            self.disclosed.spend(known, study.digest, privacy.epsilon, privacy.delta)
 
     def _end(self, ending: Ending) -> Response:
         """End a study that has its result."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedsplit import files
 from fedsplit.errors import InputError
@@ -17,8 +18,10 @@ from fedsplit.federation.encoding import digest
 from fedsplit.federation.keys import SigningKey
 from fedsplit.federation.sealing import seal, unseal
 from fedsplit.federation.site.readable import readable
-from fedsplit.federation.site.site import Site
 from fedsplit.federation.transport import Arrivals
+
+if TYPE_CHECKING:
+    from fedsplit.federation.site.site import Site
 
 OVERHEAD = 256
 """The most bytes that sealing adds."""
