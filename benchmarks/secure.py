@@ -1,8 +1,8 @@
 """Questions and seconds of fits by secure sums beside open ones: ``make bench-secure``.
 
-All clients are in this process: first as `fedsplit fit` has them, then as sites with keys, logs and
-ledgers, which mask what they add. The two sides take turns, after one warm-up each.
-Prints Markdown.
+All clients are in this process: first as `fedsplit fit` has them, then as sites with keys, records
+and ledgers, which mask what they add, new ones for each fit. The two sides take turns, after one
+warm-up each. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ from sklearn.datasets import load_diabetes
 
 import fedsplit as fs
 from fedsplit.data.types import Type
-from fedsplit.regression.options import FitOptions
-from masked_sites import MaskedSites
+from fedsplit.federation.coordinator import StudyResult
+from fedsplit.testing import Federation
 from measuring import head, row, spent_side_by_side
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -73,17 +74,25 @@ def in_process(name: str, data: Any, formula: str, family: str) -> None:
 
 
 def by_messages(name: str, data: dict[str, pd.DataFrame], target: str, family: str) -> None:
-    """Print a row about sites that answer messages, with masks or without."""
+    """Print a row about sites that answer signed messages, with masks or without."""
     columns = list(next(iter(data.values())))
     formula = f"{target} ~ {' + '.join(column for column in columns if column != target)}"
     types: dict[str, Type] = dict.fromkeys(columns, "number")
     with tempfile.TemporaryDirectory() as folder:
-        sites = MaskedSites(Path(folder), data)
-        each = (
-            FitOptions(None, formula, family=family, types=types, secure=secure)
-            for secure in (False, True)
-        )
-        compare(name, [partial(sites.fit, options) for options in each])
+        runs = count()
+
+        def fit(secure: bool) -> fs.Model:
+            # a study has one run, and sites with a ledger of their own
+            sites = Federation(
+                Path(folder) / str(next(runs)), data, secure_sums_only=False, parameters_per_row=1
+            )
+            study = sites.regression(formula, family=family, types=types, secure=secure)
+            ended = sites.run(study)
+            assert isinstance(ended, StudyResult)
+            model: fs.Model = ended.result
+            return model
+
+        compare(name, [partial(fit, each) for each in (False, True)])
 
 
 def main() -> None:
