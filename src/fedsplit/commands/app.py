@@ -13,7 +13,9 @@ from fedsplit.commands.compare import compare_command
 from fedsplit.commands.fit import fit_command
 from fedsplit.commands.help import Command
 from fedsplit.commands.interrupts import Terminated, raise_on_sigterm
+from fedsplit.commands.keys import keys_app
 from fedsplit.commands.reproduce import report_command, reproduce_command
+from fedsplit.commands.study import study_app
 from fedsplit.commands.terminal import print_error, print_warnings
 from fedsplit.errors import InputError, NoMinimiser, TooFewClients
 from fedsplit.loop.result import Diverged
@@ -39,6 +41,8 @@ app.command(
     epilog=f"Figures: {', '.join(EXPERIMENTS)}; in a checkout also open, open-async, …",
 )(reproduce_command)
 app.command("report", cls=Command)(report_command)
+app.add_typer(study_app, name="study")
+app.add_typer(keys_app, name="keys")
 
 
 @app.callback(invoke_without_command=True)

@@ -153,7 +153,7 @@ class Exchanges:
         of this site alone.
         """
         if arrival is None:
-            return "silent", Recorded(None, "no answer in time", 0.0)
+            return "silent", Recorded(None, "no answer in time" if self.waits else "", 0.0)
         data, seconds = arrival
         study = self.study.digest
         try:

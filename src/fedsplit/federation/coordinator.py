@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from fedsplit.channels.members import Patience
 from fedsplit.errors import InputError, TooFewClients
 from fedsplit.federation import authority
@@ -16,7 +18,7 @@ from fedsplit.federation.journal import Journal, Recorded
 from fedsplit.federation.keys import SigningKey, public_bytes
 from fedsplit.federation.messages import ENVELOPE, JOINING, LogHead, Proposal, Response
 from fedsplit.federation.study import Study
-from fedsplit.federation.study_file import read_study_file
+from fedsplit.federation.study_file import Terms, read_study_file, write_study_file
 from fedsplit.federation.transport import Transport, Unreachable
 
 PAUSE = 2.0
@@ -85,6 +87,9 @@ class Coordinator:
     ...     print(coordinator.run(coordinator.study("visits.toml")).result)
     """
 
+    terms = frozenset(each.name for each in msgspec.structs.fields(Terms))
+    """What the table [study] of a study file can have."""
+
     def __init__(
         self,
         folder: Path,
@@ -119,6 +124,10 @@ class Coordinator:
     def study(self, name: str) -> Study:
         """The study in a file of the folder."""
         return read_study_file(self.folder / name)
+
+    def propose(self, name: str, data: object, terms: Mapping[str, Any], **options: Any) -> Study:
+        """Write a study into a new file of the folder; see ``write_study_file``."""
+        return write_study_file(self.folder / name, data, terms, **options)
 
     def joined(self, study: Study) -> list[str]:
         """The sites whose owners have approved a study."""
@@ -219,7 +228,7 @@ class Coordinator:
                         f"site {name} does not take part ({recorded.trouble}): talk to its owner, "
                         "or propose a study without it"
                     )
-                if outcome != "answer" and missing[name] != before.get(name):
+                if exchanges.waits and missing.get(name) != before.get(name):
                     self._watch(f"{name}: {missing[name]}")
             before = missing
             if not missing:

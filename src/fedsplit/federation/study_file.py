@@ -8,6 +8,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ class Terms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     title: str
     purpose: str = ""
     contact: str = ""
-    until: str = ""
+    until: date | None = None
     secure: bool = True
     questions: int | None = None
     least: int = 0
@@ -81,7 +82,7 @@ def write_study_file(path: Path, data: object, terms: Mapping[str, Any], **optio
     """
     if path.exists():
         raise InputError(f"{path}: is there already, choose another name")
-    given = FitOptions(None, **options)
+    given = FitOptions(None, **_about_models(options, path))
     formula, excluded = asked_formula(given)
     draft = draft_of(formula, given.settings, excluded)
     plan = analyse(
@@ -113,10 +114,7 @@ def _study(found: Mapping[str, Any], path: Path) -> Study:
     if not isinstance(asked, dict):
         raise InputError(f"{path}: there is no table [study], which has the title of the study")
     terms = converted(asked, Terms, f"{path}: [study]")
-    model = model_options(found.get("model"), str(path))
-    for name in model:
-        if name not in ABOUT_MODELS:
-            raise InputError(f"{path}: [model] {name} is no part of a study")
+    model = _about_models(found.get("model"), path)
     options = FitOptions(None, secure=terms.secure, **model)
     analysis = RegressionStudy.of(options)
     known = {each.name: each.key.hex() for each in authority.members(path.parent)}
@@ -138,8 +136,17 @@ def _study(found: Mapping[str, Any], path: Path) -> Study:
         least=terms.least,
         purpose=terms.purpose,
         contact=terms.contact,
-        until=terms.until,
+        until=terms.until.isoformat() if terms.until else "",
     )
+
+
+def _about_models(table: object, path: Path) -> dict[str, Any]:
+    """The options of ``fit`` in a table ``[model]``, which are those of a study."""
+    model = model_options(table, str(path))
+    for name in model:
+        if name not in ABOUT_MODELS:
+            raise InputError(f"{path}: [model] {name} is no part of a study")
+    return model
 
 
 def _text(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Mapping
+from datetime import date
 from typing import Any, TypeVar
 
 import msgspec
@@ -29,6 +31,14 @@ def converted(found: Mapping[str, Any], kind: type[T], where: str) -> T:
         ) from None
 
 
+def given_value(text: str) -> Any:
+    """Return the value in the text of an option: as TOML has it, or else the text itself."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
 def in_toml(value: Any) -> str:
     """Return a value as TOML has it in one line."""
     if isinstance(value, Mapping):
@@ -36,4 +46,6 @@ def in_toml(value: Any) -> str:
         return f"{{{', '.join(pairs)}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(in_toml, value))}]"
+    if isinstance(value, date):
+        return value.isoformat()
     return json.dumps(value, ensure_ascii=False)  # of text, numbers and truth it is the same
