@@ -82,7 +82,7 @@ def test_a_study_by_files_has_the_pooled_table(
     assert run(["study", "combine", file, "--out", str(out), "--json"]) == 0
     table = json.loads(capsys.readouterr().out)
     pooled = fs.fit(list(map(str, SITES.values())), FORMULA, family="poisson")
-    assert table["coefficients"] == pytest.approx(dict(pooled.params), rel=1e-9)
+    assert table["coef"] == pytest.approx(dict(pooled.params), rel=1e-9)
     assert fs.load(out).params.equals(fs.load(out).params)
     assert run(["study", "status", file]) == 0
     assert re.search(r"has its result, after \d exchanges", capsys.readouterr().out)
@@ -134,7 +134,7 @@ def test_a_study_file_that_cannot_be_meant_is_one_line(
 ) -> None:
     file = folder / "wrong.toml"
     file.write_text(text)
-    assert run(["study", "status", str(file)]) == 2
+    assert run(["study", "check", str(file)]) == 2
     check_one_line(capsys, what)
 
 

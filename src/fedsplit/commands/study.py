@@ -90,6 +90,16 @@ def new_command(
     typer.echo(f"{file}: a study of {len(study.members)} sites; fedsplit study check shows it")
 
 
+@study_app.command("check", cls=Command)
+def check_command(file: File) -> None:
+    """Show a study as the owners of its sites will see it.
+
+    Example: fedsplit study check federation/visits.toml
+    """
+    coordinator = fs.Coordinator.open(file.parent)
+    typer.echo(coordinator.describe(coordinator.study(file.name)))
+
+
 @study_app.command("run", cls=Command)
 def run_command(
     file: File,

@@ -20,6 +20,7 @@ from fedsplit.federation.messages import ENVELOPE, JOINING, LogHead, Proposal, R
 from fedsplit.federation.study import Study
 from fedsplit.federation.study_file import Terms, read_study_file, write_study_file
 from fedsplit.federation.transport import Transport, Unreachable
+from fedsplit.federation.words import in_lines, study_parts
 
 PAUSE = 2.0
 """Seconds before owners who have not decided are asked again."""
@@ -128,6 +129,10 @@ class Coordinator:
     def propose(self, name: str, data: object, terms: Mapping[str, Any], **options: Any) -> Study:
         """Write a study into a new file of the folder; see ``write_study_file``."""
         return write_study_file(self.folder / name, data, terms, **options)
+
+    def describe(self, study: Study) -> str:
+        """A study in words, as it is shown to owners."""
+        return in_lines(study, study_parts(study))
 
     def joined(self, study: Study) -> list[str]:
         """The sites whose owners have approved a study."""

@@ -132,7 +132,7 @@ def _study(found: Mapping[str, Any], path: Path) -> Study:
         members={name: known[name] for name in names},
         coordinator=public_bytes(key).hex(),
         secure=terms.secure,
-        questions=terms.questions or analysis.usual,
+        questions=analysis.usual if terms.questions is None else terms.questions,
         least=terms.least,
         purpose=terms.purpose,
         contact=terms.contact,

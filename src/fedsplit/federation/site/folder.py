@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -17,7 +16,7 @@ from fedsplit.errors import InputError
 from fedsplit.federation import authority
 from fedsplit.federation.keys import SigningKey
 from fedsplit.federation.site.policy import Policy, policy_of, read_policy
-from fedsplit.federation.tables import in_toml
+from fedsplit.federation.tables import given_value, in_toml
 
 EARLIER = ("questions.jsonl", "settings", "studies", "letters")
 """What clients of earlier versions had in their folders."""
@@ -59,7 +58,7 @@ def create(
     """
     _check_folder(folder)
     path = folder / "site.toml"
-    given = {key: _value(text) for key, text in (settings or {}).items()}
+    given = {key: given_value(text) for key, text in (settings or {}).items()}
     if server:
         given["server"] = server
     if data is not None:
@@ -109,13 +108,6 @@ def _check_folder(folder: Path) -> None:
             f"{folder}: is not the folder of a site, it has no site.key: fedsplit keys request "
             f"{folder} makes one"
         )
-
-
-def _value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"x = {text}")["x"]
-    except tomllib.TOMLDecodeError:
-        return text
 
 
 def _policy_text(given: Mapping[str, Any]) -> str:
