@@ -73,7 +73,7 @@ class DialogueAnalysis(Analysis):
                 f"{listed(sorted(used))}"
             )
 
-    def check_request(self, study: Study, request: Request) -> None:
+    def check_request(self, study: Study, request: Request, answered: int) -> None:
         for question in request.parts:
             coding = getattr(question, "coding", None)
             if coding is not None:

@@ -178,8 +178,11 @@ class RegressionStudy(Analysis):
         if study.least < len(study.members):
             raise InputError("dp: every member is needed: leave out least")
 
-    def check_request(self, study: Study, request: Request) -> None:
+    def check_request(self, study: Study, request: Request, answered: int) -> None:
         for question in request.parts:
+            # each question has its own share of ε: the same one twice would spend more
+            if isinstance(question, NoisySums) and question.number != answered + 1:
+                raise RequestError(f"question {question.number} is not the next one with noise")
             self._check_question(study, question)
 
     def _check_question(self, study: Study, question: Question) -> None:

@@ -72,8 +72,8 @@ class Analysis(ABC):
         """Raise InputError for parameters that contradict themselves or the study."""
 
     @abstractmethod
-    def check_request(self, study: Study, request: Request) -> None:
-        """Raise RequestError for a question that is no part of it."""
+    def check_request(self, study: Study, request: Request, answered: int) -> None:
+        """Raise RequestError for a question that is no part of it, after so many answers."""
 
     def narrowed(self, request: Request, answer: Any) -> Any:
         """An answer without what a site should not say, such as names of other columns."""

@@ -451,7 +451,8 @@ class Site:
             request, transcript = next_step(self.record, study, inquiry)
         else:
             request, transcript = decode_request(inquiry.question), b""
-        study.analysis.check_request(study, request)
+        answered = self.record.count("answer", study.digest)
+        study.analysis.check_request(study, request, answered)
         self._check_names(request, study)
 
         # The rows, as they were frozen when the study was approved, prepared as the key says.
