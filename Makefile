@@ -4,13 +4,13 @@ LOWEST := .venv-lowest
 # What the dependencies do for us: files, formulas, options, tables, pages, scikit-learn, CVXPY, HTTPS. The
 # rest of the tests is arithmetic of our own on a few functions of NumPy and SciPy, which these use as well.
 LOWEST_TESTS := $(addprefix tests/test_, cli.py custom.py estimators.py files.py fit_command.py formula.py \
-  https.py https_certificates.py keys.py model.py model_matrix.py options.py package.py page.py r_glm.py \
-  schema.py signatures.py sources.py)
+  federation_https.py federation_keys.py model.py model_matrix.py options.py package.py page.py r_glm.py \
+  schema.py site_and_coordinator.py sources.py)
 # One more than the cores: some tests wait for sockets and for processes that they have started.
 WORKERS := $(shell expr `getconf _NPROCESSORS_ONLN` + 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-lowest lint reproduce format data bench bench-rounds bench-fit bench-robust bench-secure bench-federation bench-engines bench-faults bench-sites bench-estimators bench-open bench-sparse test-gpu bench-gpu docs figures clean
+.PHONY: help run test test-slow test-lowest lint reproduce format data bench bench-rounds bench-fit bench-robust bench-secure bench-federation bench-engines bench-sites bench-estimators bench-open bench-sparse test-gpu bench-gpu docs figures clean
 
 # The workers of pytest share the cores: more threads of BLAS would wait for each other.
 test test-slow test-lowest: export OPENBLAS_NUM_THREADS = 1
@@ -68,9 +68,6 @@ bench-federation: .venv/installed-test  ## Measure an exchange over HTTPS with 3
 
 bench-engines: .venv/installed-test  ## Measure a round on every engine, by number of clients, columns and rows
 	$(BIN)/python benchmarks/engines.py
-
-bench-faults: .venv/installed-test  ## Kill, stop and starve a federation more than 300 times (18 minutes)
-	$(BIN)/python benchmarks/faults.py
 
 bench-sites: .venv/installed-test  ## Measure the time from many small files to a table, beside pandas and statsmodels
 	$(BIN)/python benchmarks/sites.py

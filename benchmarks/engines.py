@@ -7,9 +7,6 @@ Ray on this machine with two workers. Prints Markdown.
 
 from __future__ import annotations
 
-import argparse
-import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -167,148 +164,11 @@ def checkpoints() -> None:
             row(name, *each_round, f"{max(sizes) // ROUNDS:,} bytes")
 
 
-ECHO = """
-import sys, threading
-from pathlib import Path
-from fedsplit.remote.https.client import run_client
-from fedsplit.remote.https.endpoint import Endpoint
-server, key, ca = sys.argv[1:]
-run_client(Endpoint(server, key=Path(key), ca=Path(ca)),
-           lambda message: message[: len(message) // 2],
-           status=lambda text: None, stop=threading.Event())
-"""
-"""A client whose answer to two vectors is one vector."""
-
-
-def between_organisations(nodes: int, d: int = 100) -> float:
-    """Return the seconds of messages to clients and their answers, without arithmetic.
-
-    They go over HTTPS, with certificates on both sides.
-    """
-    from fedsplit.remote.https.server import HttpsServer
-    from fedsplit.remote.issuing import make_keys
-
-    names = [f"client{j}" for j in range(nodes)]
-    message = bytes(2 * 8 * d)
-    with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
-        folder = Path(temporary)
-        keys = folder / "keys"
-        make_keys(keys, names, ["127.0.0.1"], 1)
-        server = stack.enter_context(HttpsServer("127.0.0.1", 0, keys))
-        for name in names:
-            arguments = [f"127.0.0.1:{server.port}", keys / "clients" / f"{name}.key"]
-            arguments.append(keys / "ca.crt")
-            process = subprocess.Popen([sys.executable, "-c", ECHO, *map(str, arguments)])
-            stack.callback(process.wait, 10)
-            stack.callback(process.terminate)
-        end = time.perf_counter() + 60
-        while len(server.present()) < nodes and time.perf_counter() < end:
-            time.sleep(0.1)
-        times = []
-        for _ in range(30):
-            began = time.perf_counter()
-            replies = server.send(dict.fromkeys(names, message), 10)
-            times.append(time.perf_counter() - began)
-            assert all(reply is not None for reply, _, _ in replies.values())
-    return statistics.median(times)
-
-
-def organisations() -> None:
-    """Print how long messages take, by the number of clients on this machine."""
-    head("fedsplit server and clients, TLS and keys, d = 100", "messages and answers, per round")
-    for nodes in (2, 6):
-        row(f"{nodes} clients on this machine", f"{between_organisations(nodes):.3f} s")
-
-
-HELD = """
-import sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from fedsplit.remote.https.server import HttpsServer
-from measuring import resident
-with HttpsServer("127.0.0.1", 0, Path(sys.argv[2])) as server:
-    print(server.port, resident("VmRSS"), flush=True)
-    for line in sys.stdin:
-        print(len(server.present()), resident("VmRSS"), flush=True)
-"""
-"""A server that says how many clients are there and how much memory it uses."""
-
-WAITING = """
-import asyncio, sys
-from pathlib import Path
-from fedsplit.remote.https.connection import Connection
-from fedsplit.remote.https.endpoint import Endpoint
-server, keys = sys.argv[1], Path(sys.argv[2])
-
-async def wait(path):
-    endpoint = Endpoint(server, key=path, ca=keys / "ca.crt")
-    connection = Connection(endpoint, endpoint.tls())
-    while True:
-        try:
-            await connection.next()
-        except OSError:
-            await asyncio.sleep(1)
-
-async def wait_all():
-    await asyncio.gather(*map(wait, sorted((keys / "clients").glob("*.key"))))
-
-asyncio.run(wait_all())
-"""
-"""Clients in one process, each with its own key and connection, that wait for a question."""
-
-
-def idle(clients: int) -> None:
-    """Print the memory of a server that holds this many clients."""
-    from fedsplit.remote.issuing import make_keys
-
-    with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
-        keys = Path(temporary) / "keys"
-        make_keys(keys, [f"client{j}" for j in range(clients)], ["127.0.0.1"], 1)
-        server = stack.enter_context(
-            subprocess.Popen(
-                [sys.executable, "-c", HELD, str(Path(__file__).parent), str(keys)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-        )
-        assert server.stdin is not None
-        assert server.stdout is not None
-        port, alone = server.stdout.readline().split()
-        waiting = [sys.executable, "-c", WAITING, f"127.0.0.1:{port}", str(keys)]
-        process = subprocess.Popen(waiting, stderr=subprocess.DEVNULL)
-        stack.callback(process.wait, 10)
-        stack.callback(process.terminate)
-        end = time.perf_counter() + 60
-        present = 0
-        while present < clients and time.perf_counter() < end:
-            time.sleep(0.5)
-            print("look", file=server.stdin, flush=True)
-            present, held = map(int, server.stdout.readline().split())
-        server.stdin.close()
-    head("fedsplit server", "memory")
-    row("alone", f"{int(alone) / 1e6:.0f} MB")
-    row(f"with {present} clients that wait", f"{held / 1e6:.0f} MB")
-
-
-def between_machines() -> None:
-    """Print the tables of ``fedsplit server``."""
-    organisations()
-    idle(200)
-
-
 def main() -> None:
     """Measure everything and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--network", action="store_true", help="the tables of fedsplit server only")
     began = time.perf_counter()
-    if parser.parse_args().network:
-        with one_blas_thread():
-            between_machines()
-        return
     with one_blas_thread():
         overhead()
-        between_machines()
         growth("least squares, more clients", least_squares, [(10**k, 10, 20) for k in range(1, 6)])
         growth(
             "least squares, more coordinates",

@@ -21,6 +21,7 @@ from fedsplit.clients.question import Answer, Question
 from fedsplit.clients.questions import ProofScalars, Prox
 from fedsplit.data.types import ColumnProfile, Share, Type
 from fedsplit.errors import InputError
+from fedsplit.federation.questions import ALLOWED
 from fedsplit.local.gradient import GradientProx
 from fedsplit.local.newton import ExactProx
 from fedsplit.local.solver import ProxSolver
@@ -29,7 +30,6 @@ from fedsplit.regression.client.design import Calibration, Moments, Scaling
 from fedsplit.regression.client.guards.thresholds import Finding
 from fedsplit.regression.client.plan import BasicPlan, Plan
 from fedsplit.regression.client.survey import RowCounts
-from fedsplit.sites.service import ALLOWED
 
 Level = str | bool | int | float
 Solver = ExactProx | GradientProx

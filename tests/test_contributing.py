@@ -20,12 +20,13 @@ from fedsplit.channels import codec
 from fedsplit.channels.channel import Request
 from fedsplit.clients.adding import SUM, VALUES
 from fedsplit.clients.question import CostQuestion, Part
-from fedsplit.clients.questions import QUESTIONS, Gradient, Information
+from fedsplit.clients.questions import Gradient, Information
 from fedsplit.commands.app import run
 from fedsplit.data.formula.pooled_functions import POOLED, PooledSignature
 from fedsplit.data.pooled.column_statistics import ColumnMoments
 from fedsplit.data.pooled.function import PooledFunction, State
 from fedsplit.dialogue import Dialogue
+from fedsplit.federation.questions import ALLOWED, decode_request, encode_request
 from fedsplit.local.newton import LocalNewton
 from fedsplit.local.solver import Proximal, Start, bounded
 from fedsplit.loop.conversation import Conversation
@@ -40,7 +41,6 @@ from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import agree
 from fedsplit.regression.server.federation import sums_of
-from fedsplit.remote.messages import read_request, write_request
 from fedsplit.statistic import STATISTICS, RowSum, Shape, Statistic, Sums
 from fedsplit.sums import Total
 from hospitals import people
@@ -104,7 +104,7 @@ def test_a_local_solver_is_one_class_and_one_line(monkeypatch: pytest.MonkeyPatc
     for compiled in (codec._decoder, codec._schema, codec._members):
         compiled.cache_clear()  # of a process that has read messages before the solver was added
     question = clients.questions.Prox(np.ones(3), 0.5, None, CarefulNewton())
-    sent = read_request(write_request(Request(question, "key", 2)), QUESTIONS)
+    sent = decode_request(encode_request(Request(question, "key", 2)))
     assert sent.question.solver == CarefulNewton()  # type: ignore[attr-defined]  # a Prox
 
 
@@ -282,7 +282,7 @@ class Everything(CostQuestion):
 def test_a_question_of_many_parts_is_one_class_and_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(QUESTIONS, "everything", Everything)
+    monkeypatch.setitem(ALLOWED, "everything", Everything)
     p = problem("logistic", [30, 12, 40], 3, ridge=1.0)
     x = np.ones(3)
     with fs.Checkpoint(tmp_path / "kept").keeping(p.clients, {}) as kept:
@@ -301,7 +301,7 @@ def test_a_question_of_many_parts_is_one_class_and_one_line(
     assert exchange.floats_up == 2 * (1 + 3 + 9 + 2)
     # one Hessian serves its eigenvalues too
     assert (exchange.gradients, exchange.hessians, exchange.factorisations) == (2, 2, 2)
-    sent = read_request(write_request(Request(Everything(x), "key", 3)), QUESTIONS)
+    sent = decode_request(encode_request(Request(Everything(x), "key", 3)))
     np.testing.assert_array_equal(sent.question.x, x)  # type: ignore[attr-defined]  # the same
     # its answers can be added up, so that the server sees one client
     told = p.clients.ask(Everything(x))

@@ -4,7 +4,6 @@
 """
 
 import json
-from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,6 @@ from fedsplit.regression.client.coding import check_question
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.server.firth import FirthSearch
-from fedsplit.remote.messages import MessageChannel
-from fedsplit.sites.service import Site
 from hospitals import people
 from problems import problem
 
@@ -290,32 +287,6 @@ def test_the_others_go_on_without_a_client_that_stays_away() -> None:
         0,
         atol=2e-9,
     )
-
-
-class Mail:
-    """Messages to clients on their owners' machines, which start again for every one."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        for name, frame in people().items():
-            frame.to_csv(folder / f"{name}.csv", index=False)
-
-    def send(
-        self, mail: Mapping[str, bytes], timeout: float
-    ) -> dict[str, tuple[bytes | None, str, float]]:
-        return {name: (self.site(name).reply(letter), "", 0.01) for name, letter in mail.items()}
-
-    def site(self, name: str) -> Site:
-        return Site(name, str(self.folder / f"{name}.csv"), folder=self.folder / f"kept {name}")
-
-
-def test_messages_give_the_bits_of_one_process(tmp_path: Path) -> None:
-    channel = MessageChannel(Mail(tmp_path), list(people()))
-    there = fit(channel, FORMULA, family="logistic", firth=True)
-    here = firth(tmp_path / "*.csv", FORMULA)
-    assert np.array_equal(here.params, there.params)
-    assert here.fit.penalised == there.fit.penalised
-    assert here.rounds == there.rounds
 
 
 def test_clients_whose_owner_allows_vectors_only_refuse_it_in_words() -> None:

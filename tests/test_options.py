@@ -13,7 +13,6 @@ import fedsplit as fs
 from fedsplit.commands.app import app, run
 from fedsplit.commands.docs import updated
 from fedsplit.commands.options import Resilience, on_command_line, spelled
-from fedsplit.commands.server import NOT_HERE
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.fields import options_of
 from fedsplit.regression.options import FitOptions, PathOptions, Settings
@@ -49,22 +48,18 @@ def test_an_unknown_option_is_named() -> None:
         fs.fit()  # type: ignore[call-arg]  # the test
 
 
-@pytest.mark.parametrize("command", ["fit", "server"])
-def test_the_commands_have_every_option_of_fit_in_its_group(
-    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_the_command_has_every_option_of_fit_in_its_group(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert run([command, "--help"]) == 0
+    assert run(["fit", "--help"]) == 0
     sections = dict(re.findall(r"^(\w+):\n((?:  .*\n)+)", capsys.readouterr().out, re.M))
-    hidden = ("checkpoint", *NOT_HERE) if command == "server" else ()
     for field in (*fields(FitOptions), *fields(Resilience)):
         about = field.metadata["option"]
-        if on_command_line(field) and field.name not in hidden:
+        if on_command_line(field):
             listed = sections[about.group.capitalize()]
             assert re.search(rf"^  {spelled(field).split('/')[0]}\b", listed, re.M)
             assert " ".join(about.text.split()) in " ".join(listed.split())
-    for name in NOT_HERE if command == "server" else ():
-        assert f"--{name} " not in str(sections)
 
 
 def test_the_tables_of_the_guide_are_what_make_docs_writes() -> None:

@@ -19,52 +19,51 @@ import pytest
 import fedsplit as fs
 import real
 from fedsplit.errors import InputError
-from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.regression.fit import fit_over
-from fedsplit.regression.options import FitOptions
+from fedsplit.federation.coordinator import StudyResult
+from fedsplit.federation.testing import Federation
 from fedsplit.regression.result.model import Model
-from fedsplit.remote.messages import MessageChannel
-from fedsplit.sites.options import SiteOptions
-from fedsplit.sites.refusals import REFUSED
-from fedsplit.sites.service import Site
+
+REFUSED = "a rule of its owner, or its data, do not allow"
+"""What the coordinator reads."""
 
 
-class Federation:
-    """Strict sites that remember what they have answered."""
+OPEN: dict[str, Any] = {
+    "secure_sums_only": False,
+    "least_sites": 1,
+    "questions": 200,
+    "refusals_before_halt": 10**6,
+}
+
+
+class Analyst:
+    """Strict sites that remember what they have answered, and who asks them for models."""
 
     def __init__(self, folder: Path, frames: Mapping[str, pd.DataFrame], columns: str) -> None:
-        self.sites = {}
-        self.frames = frames
+        self.frames = {name.replace(" ", ""): frame for name, frame in frames.items()}
+        self.federation = Federation(folder, self.frames, **OPEN)
         self.columns = columns.split()
-        for name, frame in frames.items():
-            path = folder / f"{name}.csv"
-            frame.to_csv(path, index=False)
-            kept = folder / f"kept {name}"
-            options = SiteOptions(rules=Rules.strict())
-            self.sites[name] = Site(name, str(path), folder=kept, options=options)
-
-    def send(
-        self, mail: Mapping[str, bytes], timeout: float
-    ) -> dict[str, tuple[bytes | None, str, float]]:
-        return {name: (self.sites[name].reply(each), "", 0.01) for name, each in mail.items()}
+        self.studies = 0
 
     def fit(self, analysis: Analysis) -> Model:
-        channel = MessageChannel(self, list(self.sites))
-        options = FitOptions(
-            None,
+        self.studies += 1
+        study = self.federation.regression(
             analysis.formula,
+            title=f"study {self.studies}",
+            questions=200,
+            secure=False,
             family=analysis.family,
             columns=self.columns,
             **analysis.options,
         )
-        return fit_over(channel, options)
+        found = self.federation.run(study)
+        assert isinstance(found, StudyResult)
+        model: Model = found.result
+        return model
 
     def why(self) -> str:
-        """What the owners see of what was refused; they look at it, so that sites answer again."""
-        found = [each["why"] for site in self.sites.values() for each in site.refusals.found()]
-        for site in self.sites.values():
-            site.refusals.clear()
-        return " ".join(found)
+        """What the owners see of what was refused."""
+        logs = [self.federation.site(name).record.log() for name in self.federation.names]
+        return " ".join(each.detail for log in logs for each in log if each.event == "refused")
 
 
 @dataclass(frozen=True)
@@ -147,40 +146,40 @@ DIABETES = [
 ]
 
 
-def randhie(folder: Path) -> Federation:
-    return Federation(folder, real.randhie(), RAND_COLUMNS)
+def randhie(folder: Path) -> Analyst:
+    return Analyst(folder, real.randhie(), RAND_COLUMNS)
 
 
-def diabetes(folder: Path) -> Federation:
-    return Federation(folder, real.diabetes(), DIABETES_COLUMNS)
+def diabetes(folder: Path) -> Analyst:
+    return Analyst(folder, real.diabetes(), DIABETES_COLUMNS)
 
 
-def check(federation: Federation, analyses: Sequence[Analysis]) -> list[Model]:
+def check(analyst: Analyst, analyses: Sequence[Analysis]) -> list[Model]:
     """Every analysis is answered, or refused for its reason; the models of the former."""
     models = []
     for analysis in analyses:
         if analysis.refused:
             with pytest.raises(InputError, match=REFUSED):
-                federation.fit(analysis)
-            why = federation.why()
+                analyst.fit(analysis)
+            why = analyst.why()
             assert any(words in why for words in analysis.refused.split("|"))
             continue
-        model = federation.fit(analysis)
+        model = analyst.fit(analysis)
         assert model.converged, analysis.formula
         models.append(model)
     return models
 
 
 def test_models_of_the_diabetes_data_are_answered_one_after_the_other(tmp_path: Path) -> None:
-    federation = diabetes(tmp_path)
-    models = check(federation, DIABETES)
+    analyst = diabetes(tmp_path)
+    models = check(analyst, DIABETES)
     answered = [analysis for analysis in DIABETES if not analysis.refused]
     for model, analysis in zip(models, answered, strict=True):
         here = fs.fit(
-            federation.frames,
+            analyst.frames,
             analysis.formula,
             family=analysis.family,
-            columns=federation.columns,
+            columns=analyst.columns,
             strict=True,
             **analysis.options,
         )
@@ -221,14 +220,13 @@ def table() -> list[str]:
         ("diabetes", diabetes, DIABETES),
     ):
         with tempfile.TemporaryDirectory() as name:
-            federation = make(Path(name))
+            analyst = make(Path(name))
             for analysis in analyses:
                 told = "answer"
                 try:
-                    federation.fit(analysis)
+                    analyst.fit(analysis)
                 except InputError:
                     told = "refuse"
-                    federation.why()
                 assert (told == "refuse") == bool(analysis.refused)
                 options = "".join(f", {k} = {v:g}" for k, v in analysis.options.items())
                 what = f"`{analysis.formula}`{options}"

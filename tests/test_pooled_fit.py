@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,8 @@ import pandas as pd
 import pytest
 
 import fedsplit as fs
+from asked import AskedSite
+from fedsplit.channels import codec
 from fedsplit.channels.channel import Reply, Request
 from fedsplit.data.pooled.column_statistics import (
     ColumnMoments,
@@ -20,14 +23,12 @@ from fedsplit.data.pooled.column_statistics import (
     Histogram,
 )
 from fedsplit.errors import InputError
+from fedsplit.federation.coordinator import StudyResult
+from fedsplit.federation.questions import decode_request
+from fedsplit.federation.testing import Federation
 from fedsplit.regression.client.coding import Coding
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.questions import SumAnswer
-from fedsplit.regression.fit import fit_over
-from fedsplit.regression.options import FitOptions
-from fedsplit.remote.messages import MessageChannel, read_reply, write_request
-from fedsplit.sites.options import SiteOptions
-from fedsplit.sites.service import Site
 from sum_questions import ask_arguments
 
 FOUND = json.loads((Path(__file__).parent / "data" / "pooled_functions.json").read_text())
@@ -170,65 +171,64 @@ def test_what_cannot_be_is_refused_in_one_line(formula: str, message: str) -> No
     assert "\n" not in str(refusal.value)
 
 
-class Letters:
-    """Messages to sites in this process."""
-
-    def __init__(self, folder: Path, strict: bool = False) -> None:
-        self.sites = {}
-        for name, rows in ROWS.groupby("site"):
-            rows.drop(columns="site").to_csv(folder / f"{name}.csv", index=False)
-            self.sites[str(name)] = Site(
-                str(name),
-                str(folder / f"{name}.csv"),
-                folder=folder / f"kept {name}",
-                options=SiteOptions(strict=strict),
-            )
-
-    def send(
-        self, mail: Mapping[str, bytes], timeout: float
-    ) -> dict[str, tuple[bytes | None, str, float]]:
-        return {name: (self.sites[name].reply(letter), "", 0.01) for name, letter in mail.items()}
-
-    def fit(self, formula: str) -> Any:
-        return fit_over(MessageChannel(self, list(self.sites)), FitOptions(None, formula))
-
-    def questions(self, name: str) -> list[str]:
-        lines = self.sites[name].log.read_text(encoding="utf-8").splitlines()
-        return [json.loads(line)["question"] for line in lines]
+@pytest.fixture
+def federation(tmp_path: Path) -> Federation:
+    frames = {str(name): rows.drop(columns="site") for name, rows in ROWS.groupby("site")}
+    return Federation(tmp_path, frames, secure_sums_only=False, least_sites=2, rules="warn")
 
 
-def test_remote_clients_give_the_same_model(tmp_path: Path) -> None:
-    letters = Letters(tmp_path)
+def fit(federation: Federation, formula: str) -> Any:
+    found = federation.run(federation.regression(formula, secure=False))
+    assert isinstance(found, StudyResult)
+    return found.result
+
+
+def answered(federation: Federation, name: str) -> list[tuple[Request, Any]]:
+    """What a site was asked, and what it answered."""
+    record = federation.site(name).record
+    rows = record.execute("SELECT question, value FROM sent WHERE number > 0 ORDER BY number")
+    asked = [decode_request(question) for question, _ in rows]
+    return [
+        (each, codec.decode(each.question.answer_type, value))
+        for each, (_, value) in zip(asked, rows, strict=True)
+    ]
+
+
+def titles(request: Request) -> list[str]:
+    return [title for part in request.question.singles() for title in part.titles]
+
+
+def questions(federation: Federation, name: str) -> list[str]:
+    return [" ".join(titles(request)) for request, _ in answered(federation, name)]
+
+
+def test_sites_of_a_study_give_the_same_model(federation: Federation) -> None:
     formula = "y ~ poly(year, 3) + ns(age, df=3)"
     here = fs.fit(ROWS, formula, group="site")
-    there = letters.fit(formula)
+    there = fit(federation, formula)
     assert there.plan.state == here.plan.state
     np.testing.assert_allclose(there.params, here.params, rtol=1e-12)
     # the first sums come with the survey
     sums = "rows_inside of_argument"
-    assert letters.questions("a")[:3] == [f"survey {sums}", sums, "design_moments"]
+    assert questions(federation, "a")[:3] == [f"survey {sums}", sums, "design_moments"]
 
 
-def test_formulas_without_such_functions_ask_nothing_more(tmp_path: Path) -> None:
-    letters = Letters(tmp_path)
-    letters.fit("y ~ age + g + poly(dose, 2, raw=TRUE)")
-    assert not any("of_argument" in question for question in letters.questions("a"))
-
-
-def reply_of(letters: Letters, statistics: Mapping[str, ColumnStatistic]) -> Reply:
-    plan = Plan("y ~ poly(age, 2)", "gaussian", {}, {"y": "number", "age": "number"})
-    question = ask_arguments(Coding(plan, False, ("a",)), statistics)
-    answer = letters.sites["a"].reply(write_request(Request(question)))
-    return read_reply(answer, list[SumAnswer], 0.0)
+def test_formulas_without_such_functions_ask_nothing_more(federation: Federation) -> None:
+    fit(federation, "y ~ age + g + poly(dose, 2, raw=TRUE)")
+    assert not any("of_argument" in question for question in questions(federation, "a"))
 
 
 def test_owners_refuse_statistics_of_anything_else(tmp_path: Path) -> None:
-    letters = Letters(tmp_path)
-    reply = reply_of(letters, {"poly(age, 2)": ColumnMoments()})
-    assert reply.value[0].values["poly(age, 2)"]["part"][0] == 70
-    reply = reply_of(letters, {"scale(age)": ColumnMoments()})
-    assert reply.outcome == "refused"
-    assert "scale(age) is not in the formula" in reply.text
+    site = AskedSite(tmp_path, ROWS[ROWS.site == "a"].drop(columns="site"))
+    plan = Plan("y ~ poly(age, 2)", "gaussian", {}, {"y": "number", "age": "number"})
+
+    def reply(statistics: Mapping[str, ColumnStatistic]) -> Reply:
+        return site.ask(Request(ask_arguments(Coding(plan, False, ("a",)), statistics), "", 1))
+
+    told = reply({"poly(age, 2)": ColumnMoments()})
+    assert told.value[0].values["poly(age, 2)"]["part"][0] == 70
+    assert reply({"scale(age)": ColumnMoments()}).outcome == "refused"
+    assert "scale(age) is not in the formula" in site.refusals[-1]
 
 
 def test_statistics_that_cannot_be_are_refused() -> None:
@@ -242,21 +242,17 @@ def test_statistics_that_cannot_be_are_refused() -> None:
         GramMatrix(0.0, 1.0, (0.0,) * 30, (1.0,) * 31)
 
 
-def test_no_smallest_or_largest_value_and_no_quantile_of_a_client_travels(tmp_path: Path) -> None:
-    letters = Letters(tmp_path)
-    letters.fit("y ~ bs(age, df=5) + cut(dose, 4)")
+def test_no_smallest_or_largest_value_and_no_quantile_of_a_site_travels(
+    federation: Federation,
+) -> None:
+    fit(federation, "y ~ bs(age, df=5) + cut(dose, 4)")
     sent = []
-    for line in letters.sites["a"].log.read_text(encoding="utf-8").splitlines():
-        record = json.loads(line)
-        if record["question"].startswith("survey"):
-            record["sent"] = record["sent"]["states"]
-        if "of_argument" in record["question"]:
-            sent += [
-                parts["part"]
-                for entry in record["sent"]
-                for parts in entry["values"].values()
-                if "part" in parts
-            ]
+    for request, answer in answered(federation, "a"):
+        if "of_argument" not in " ".join(titles(request)):
+            continue
+        for entry in itertools.chain(*(answer.values() if isinstance(answer, dict) else [answer])):
+            if isinstance(entry, SumAnswer):
+                sent += [parts["part"] for parts in entry.values.values() if "part" in parts]
     # moments of both columns, then the cells of both histograms
-    assert [part["array"] for part in sent[:2]] == [[3], [3]]
-    assert all(part["array"][1] > 30 for part in sent[2:])
+    assert [each.shape for each in sent[:2]] == [(3,), (3,)]
+    assert all(each.shape[1] > 30 for each in sent[2:])

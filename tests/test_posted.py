@@ -1,10 +1,7 @@
-"""Asynchronous runs in real time: over a channel whose clock is a number, and over HTTPS."""
+"""Asynchronous runs in real time: over a channel whose clock is a number."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +10,10 @@ import pytest
 
 import fedsplit as fs
 from faulty import FAULTS, Fault, Moment, Script, channel_of, faulty, together
-from federation import until
 from fedsplit.channels.channel import Reply
 from fedsplit.channels.clients import RemoteClients
-from fedsplit.channels.cohort import Fingerprint, ProblemCohort
-from fedsplit.channels.members import Members
-from fedsplit.clients.question import Question
-from fedsplit.clients.questions import QUESTIONS, Gradient
+from fedsplit.clients.questions import Gradient
 from fedsplit.loop.trace import Row
-from fedsplit.remote.messages import PostingMessageChannel, read_request, write_reply
 from problems import problem
 
 BRIEF = fs.Patience(round_timeout=60, give_up=300, min_clients=2)
@@ -181,72 +173,3 @@ def test_clients_in_this_process_are_refused_before_a_folder_is_made(
     with pytest.raises(fs.InputError, match="cannot be asked asynchronously in real time"):
         fs.solve(p, asynchronous=True, callbacks=[kept])
     assert not (tmp_path / "run").exists()
-
-
-def site(p: fs.Problem, j: int) -> Callable[[bytes], bytes]:
-    """What a client of the problem does with messages."""
-    cohort = ProblemCohort([str(j)], p.part(range(j, j + 1)).among)
-    allowed: dict[str, type[Question]] = {Fingerprint.name(): Fingerprint, **QUESTIONS}
-
-    def answer(message: bytes) -> bytes:
-        return write_reply(Reply("answer", cohort.answer(read_request(message, allowed))))
-
-    return answer
-
-
-@contextmanager
-def over_https(p: fs.Problem, answers: list[Callable[[bytes], bytes]]) -> Iterator[RemoteClients]:
-    """The clients of a problem, each of which answers messages in a thread of its own."""
-    pytest.importorskip("aiohttp")
-    from fedsplit.remote.https.server import HttpsServer
-    from https_clients import PLAIN, running
-
-    names = [str(j) for j in range(p.m)]
-    with HttpsServer("127.0.0.1", 0) as server, ExitStack() as clients:
-        for name, answer in zip(names, answers, strict=True):
-            clients.enter_context(running(server.port, answer, name=name, **PLAIN))
-        until(lambda: len(server.present()) == p.m, 30)
-        members = Members(PostingMessageChannel(server, names), BRIEF)
-        prepared = dict.fromkeys(members.cohorts, Fingerprint())
-        yield RemoteClients(members, p.d, dict(prepared), dict.fromkeys(members.cohorts, ""))
-
-
-def test_over_https_a_client_that_is_stuck_holds_up_nobody(p: fs.Problem) -> None:
-    others = threading.Event()
-    stuck, quick, third = (site(p, j) for j in range(3))
-    models = 0
-
-    def wait(message: bytes) -> bytes:
-        if message.startswith(b"local_model"):
-            assert others.wait(60)
-        return stuck(message)
-
-    def count(message: bytes) -> bytes:
-        nonlocal models
-        models += message.startswith(b"local_model")
-        if models == 4:  # answered three times before the other has once
-            others.set()
-        return quick(message)
-
-    with over_https(p, [wait, count, third]) as asked:
-        result = run(asked, tol=1e-14)
-    assert others.is_set()
-    assert result.converged
-    np.testing.assert_allclose(result.x, p.solution(), atol=1e-7)
-
-
-def test_over_https_a_client_that_is_not_drawn_is_sent_nothing(p: fs.Problem) -> None:
-    counts = np.zeros(3, dtype=int)
-
-    def counted(j: int) -> Callable[[bytes], bytes]:
-        own = site(p, j)
-
-        def answer(message: bytes) -> bytes:
-            counts[j] += not message.startswith(Fingerprint.name().encode())
-            return own(message)
-
-        return answer
-
-    with over_https(p, [counted(j) for j in range(3)]) as asked:
-        fs.solve(asked, fs.FedGD(step=0.01), rounds=6, tol=0, participation=0.3)
-    np.testing.assert_array_equal(counts, [2, 2, 2])

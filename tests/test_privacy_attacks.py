@@ -14,10 +14,15 @@ import pytest
 from scipy.optimize import minimize
 
 import fedsplit as fs
+from asked import AskedSite
 from fedsplit.channels.channel import Reply, Request
 from fedsplit.data.sources.sources import sources
 from fedsplit.errors import InputError
-from fedsplit.regression.client.guards.rules import Rules
+from fedsplit.federation.messages import Ending, Inquiry, Message, Proposal
+from fedsplit.federation.questions import encode_request
+from fedsplit.federation.regression import RegressionStudy
+from fedsplit.federation.study import Study
+from fedsplit.regression.client.coding import Coding
 from fedsplit.regression.client.noise import (
     MARGIN,
     BoundedRows,
@@ -28,19 +33,19 @@ from fedsplit.regression.client.noise import (
 )
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.privacy import bounds_of
+from fedsplit.regression.client.questions import NoisySums
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import FitOptions
-from fedsplit.remote.messages import HELLO, Signature, read_reply, write_request
-from fedsplit.sites.options import SiteOptions
-from fedsplit.sites.service import Site
-from fedsplit.sites.studies.proposal import Decision, Finish, Propose
-from fedsplit.sites.studies.proposing import make_study
-from fedsplit.sites.studies.study import Study
 from test_privacy import NOISY, privacy
-from test_privacy_sites import OPEN, PRIVACY, question
-from test_service import FORMULA, table
 
 T = 3
+
+FORMULA = "y ~ x + C(ward)"
+TYPES: Any = {"y": "number", "x": "number", "ward": "text"}
+LEVELS = {"ward": ["east", "north", "west"]}
+PRIVACY = fs.Privacy(4.0, 1e-6, 2.0, T, score=10.0, weight=10.0, ranges={"x": (-4, 4)})
+OPEN: dict[str, Any] = {"types": TYPES, "levels": LEVELS, "dp": PRIVACY}
+CODING = Coding(Plan(FORMULA, "poisson", LEVELS, TYPES), False, ("a",))
 
 
 def vectors(family: str, chosen: fs.Privacy, number: int, x: Any) -> RowVectors:
@@ -161,48 +166,42 @@ def test_bounds_whose_squares_or_quotients_overflow_are_refused(bounds: dict[str
 # Servers
 
 
-class OneSite:
-    """A site without keys that approves everything, and what is said to it."""
+class OneSite(AskedSite):
+    """A site that approves every study, and what is said to it."""
 
-    def __init__(self, folder: Path, text: str, **rules: Any) -> None:
+    def __init__(self, folder: Path, lines: Sequence[str], **policy: Any) -> None:
         folder.mkdir(exist_ok=True)
-        (folder / "a.csv").write_text(text, encoding="utf-8")
-        self.options = SiteOptions(approve="always", **rules)
-        self.folder = folder
-        self.start()
+        (folder / "rows.csv").write_text("\n".join([*lines, ""]), encoding="utf-8")
+        super().__init__(folder, folder / "rows.csv", **{"least_rows": 1, **policy})
 
-    def start(self) -> None:
-        self.site = Site(
-            "a", str(self.folder / "a.csv"), folder=self.folder / "kept", options=self.options
-        )
-
-    def propose(self, study: Study) -> Reply:
-        asked = Propose(study.canonical.decode(), Signature())
-        return read_reply(self.site.reply(write_request(Request(asked))), Decision, 0.0)
-
-    def ask(self, study: Study, number: int, **changes: Any) -> Reply:
-        asked = question(number, **changes)
-        message = write_request(Request(asked, study=study.hash))
-        return read_reply(self.site.reply(message), asked.answer_type, 0.0)
+    def noised(self, study: Study, number: int, **changes: Any) -> Reply:
+        """The reply to a question of a study, which names its own number."""
+        asked = replace(NoisySums(CODING, PRIVACY, number, np.zeros(4)), **changes)
+        return self.ask(Request(asked, "", 1), study)
 
     def shapes(self, study: Study) -> list[tuple[str, int]]:
         """The kind and the size of everything that it sends during a study."""
-        questions = [
-            Propose(study.canonical.decode(), Signature()),
-            *(question(number) for number in (1, 2, 3)),
-            Finish(True, "the table"),
-        ]
-        messages = [write_request(Request(each, study=study.hash)) for each in questions]
-        replies = [self.site.reply(each) for each in (HELLO, *messages)]
-        return [(each.partition(b" ")[0].decode(), len(each)) for each in replies]
+        messages: list[Message] = [Proposal(study.content)]
+        for number in (1, 2, 3):
+            question = NoisySums(CODING, PRIVACY, number, np.zeros(4))
+            asked = encode_request(Request(question, "", 1))
+            messages.append(Inquiry(study.digest, number, asked))
+        messages.append(Ending(study.digest, "the table"))
+        responses = [self.send(each) for each in messages]
+        return [(each.outcome, len(self.site.signed(each))) for each in responses]
 
 
-def study_of(formula: str = FORMULA, **settings: Any) -> Study:
-    options = FitOptions(None, formula, family="poisson", **{**OPEN, **settings})
-    return make_study(options, {"a": ""}, "", None)
+def analysis(formula: str = FORMULA, **settings: Any) -> RegressionStudy:
+    return RegressionStudy.of(FitOptions(None, formula, family="poisson", **{**OPEN, **settings}))
 
 
-LINES = table(0).head(40).to_csv(index=False).splitlines()
+def table(n: int = 40) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    x, ward = rng.standard_normal(n), rng.choice(["east", "west", "north"], n)
+    return pd.DataFrame({"y": rng.poisson(np.exp(0.3 * x)), "x": x, "ward": ward})
+
+
+LINES = table().to_csv(index=False).splitlines()
 HEADER = LINES[0]
 
 
@@ -228,82 +227,61 @@ def test_all_that_leaves_a_site_looks_the_same_with_and_without_a_row(
     name: str, tmp_path: Path
 ) -> None:
     without, row = NEIGHBOURS[name]
-    study = study_of()
     shapes = []
     for number, lines in enumerate((without, [*without, row])):
-        site = OneSite(tmp_path / str(number), "\n".join([*lines, ""]))
+        site = OneSite(tmp_path / str(number), lines)
+        study = site.federation.study(analysis(), secure=False)
         shapes.append(site.shapes(study))
     assert shapes[0] == shapes[1]
     assert {outcome for outcome, _ in shapes[0]} == {"answer"}
 
 
-def test_of_a_file_that_cannot_be_read_the_server_learns_nothing_else(tmp_path: Path) -> None:
-    site = OneSite(tmp_path, "\n".join([*LINES, "1,2,3,4,5,6,7,8"]))
-    study = study_of()
-    site.propose(study)
-    reply = site.ask(study, 1)
-    assert reply.outcome == "refused"
-    assert reply.text.endswith("cannot be read as the study declares; the owner can see why")
-    [refusal] = site.site.refusals.found()
-    assert "line" in refusal["why"]
+def test_of_a_file_that_cannot_be_read_the_coordinator_learns_nothing_else(tmp_path: Path) -> None:
+    site = OneSite(tmp_path, LINES)
+    with (tmp_path / "rows.csv").open("a", encoding="utf-8") as file:
+        file.write("1,2,3,4,5,6\n")
+    response = site.send(Proposal(site.federation.study(analysis(), secure=False).content))
+    assert response.outcome == "refused"
+    assert response.reason == "a rule of its owner, or its data, do not allow this answer"
 
 
-def test_a_budget_of_epsilon_also_holds_for_studies_that_were_opened_before(tmp_path: Path) -> None:
-    rules = Rules(refuse=True, epsilon=6.0, rows=1)
-    site = OneSite(tmp_path, "\n".join([*LINES, ""]), rules=rules)
-    first, second = study_of(), study_of(dp=replace(PRIVACY, rounds=2))
-    for study in (first, second):
-        assert site.propose(study).value.state == "approved"
+def test_a_budget_of_epsilon_holds_for_all_studies_of_the_same_rows(tmp_path: Path) -> None:
+    site = OneSite(tmp_path, LINES, privacy_epsilon=6.0)
     other = {"privacy": replace(PRIVACY, rounds=2)}
-    assert "is not the next one" in site.ask(second, 2, **other).text
-    assert site.ask(first, 1).outcome == "answer"
-    assert "privacy_epsilon: 4 of 6 is spent" in site.ask(second, 1, **other).text
-    assert site.ask(first, 2).outcome == "answer"
+    first = site.propose(analysis())
+    second = site.propose(analysis(dp=other["privacy"]))
+    assert "is not the next one" in site.noised(second, 2, **other).text
+    assert site.noised(first, 1).outcome == "answer"
+    assert "privacy_epsilon: 4 of 6 is spent" in site.noised(second, 1, **other).text
+    assert site.noised(first, 2).outcome == "answer"
 
 
 def test_delta_is_limited_where_an_owner_relies_on_noise(tmp_path: Path) -> None:
-    careless = study_of(dp=replace(PRIVACY, epsilon=0.01, delta=0.5))
-    for rules in (Rules(refuse=True, epsilon=6.0, rows=1), Rules(refuse=True, private=True)):
-        site = OneSite(tmp_path / str(rules.private), "\n".join([*LINES, ""]), rules=rules)
-        assert site.propose(careless).value.reason == "privacy_delta: 0 of 0.001 is spent"
-        assert site.propose(study_of()).value.state == "approved"
+    careless = replace(PRIVACY, epsilon=0.01, delta=0.5)
+    for policy in ({"privacy_epsilon": 6.0}, {"privacy_only": True}):
+        site = OneSite(tmp_path / next(iter(policy)), LINES, **policy)
+        study = site.propose(analysis(dp=careless))
+        told = site.noised(study, 1, privacy=careless)
+        assert told.text == "privacy_delta: 0 of 0.001 is spent"
 
 
-def test_an_owner_reads_what_earlier_studies_have_used(tmp_path: Path) -> None:
-    site = OneSite(tmp_path, "\n".join([*LINES, ""]))
-    first, second = study_of(), study_of(dp=replace(PRIVACY, rounds=2))
-    site.propose(first)
-    assert "earlier studies here" not in site.site._words(second, False)
-    site.ask(first, 1)
-    words = " ".join(site.site._words(second, False).split())
-    assert "adds to earlier studies here, which have used ε 4 and δ 1e-06 already" in words
-
-
-@pytest.mark.parametrize("number", [1, 2, 3])
-def test_an_answer_whose_record_is_lost_is_not_drawn_again(number: int, tmp_path: Path) -> None:
-    site = OneSite(tmp_path, "\n".join([*LINES, ""]))
-    study = study_of()
-    site.propose(study)
-    for each in range(1, number + 1):
-        assert site.ask(study, each).outcome == "answer"
-    (tmp_path / "kept" / "studies" / study.hash / "noise" / str(number)).unlink()
-    for x in (np.zeros(4), np.ones(4)):
-        assert "is lost" in site.ask(study, number, x=x).text
+def test_noise_is_drawn_once_for_a_question_and_is_that_after_a_restart(tmp_path: Path) -> None:
+    site = OneSite(tmp_path, LINES)
+    study = site.propose(analysis())
+    asked = encode_request(Request(NoisySums(CODING, PRIVACY, 1, np.zeros(4)), "", 1))
+    first = site.send(Inquiry(study.digest, 1, asked))
+    site.start()
+    assert site.send(Inquiry(study.digest, 1, asked)).value == first.value
+    # at no other point, and in no other exchange, is the same share of ε spent again
+    for exchange, number in ((1, 1), (2, 1), (2, 3), (3, 2)):
+        question = NoisySums(CODING, PRIVACY, number, np.ones(4))
+        other = Inquiry(study.digest, exchange, encode_request(Request(question, "", 1)))
+        assert (site.send(other).outcome == "answer") == ((exchange, number) == (3, 2))
 
 
 @pytest.mark.parametrize("formula", ["y ~ scale(x) + C(ward)", "y ~ bs(x, df=4) + C(ward)"])
-def test_a_site_declines_functions_whose_errors_depend_on_rows(
+def test_no_study_with_noise_has_functions_whose_errors_depend_on_rows(
     formula: str, tmp_path: Path
 ) -> None:
-    site = OneSite(tmp_path, "\n".join([*LINES, ""]))
-    reply = site.propose(study_of(formula))
-    assert (reply.outcome, "function of all rows" in reply.text) == ("refused", True)
-
-
-def test_without_studies_nothing_is_answered_with_noise(tmp_path: Path) -> None:
-    site = OneSite(tmp_path, "\n".join([*LINES, ""]))
-    site.options = replace(site.options, approve=None)
-    del site.site  # its log is locked
-    site.start()
-    reply = site.ask(study_of(), 1)
-    assert (reply.outcome, "noise is for studies" in reply.text) == ("refused", True)
+    with pytest.raises(InputError, match="function of all rows"):
+        OneSite(tmp_path, LINES).propose(analysis(formula))

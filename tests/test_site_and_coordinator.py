@@ -430,7 +430,7 @@ def test_one_file_in_two_folders_has_one_ledger(tmp_path: Path) -> None:
         tmp_path / "other",
         {**TABLES, "north": more},
         secure_sums_only=False,
-        disclosed=tmp_path / "disclosed.db",
+        disclosed=tmp_path / "north" / "disclosed.db",
     )
     result_of(other, study_of(other, "open"))
     site = other.site("north")

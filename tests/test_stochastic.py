@@ -15,14 +15,14 @@ from fedsplit import theory
 from fedsplit.arrays import Array
 from fedsplit.channels.channel import Request
 from fedsplit.clients.question import CostQuestion
-from fedsplit.clients.questions import QUESTIONS, Prox
+from fedsplit.clients.questions import Prox
 from fedsplit.clients.stochastic import BatchCurvature, StochasticDescend
 from fedsplit.errors import RequestError
+from fedsplit.federation.questions import decode_request, encode_request
 from fedsplit.loop.conversation import streams_of
 from fedsplit.loop.trace import Row
 from fedsplit.losses.batches import Batch, Stacked, epochs, independent
 from fedsplit.regression.client.guards.points import check_allowed
-from fedsplit.remote.messages import read_request, write_request
 from open.moments import Moments, fedavg_moments
 from open.stochastic import StochasticProx
 from open.subsampled_newton import SubsampledNewtonProx
@@ -260,7 +260,7 @@ def test_a_run_that_is_resumed_draws_what_it_would_have_drawn(
 
 def test_a_minibatch_question_can_be_sent() -> None:
     question = StochasticDescend(np.ones(3), 0.1, 5, 4, True, streams_of(0, 1, 1))
-    sent = read_request(write_request(Request(question, "key", 1)), QUESTIONS).question
+    sent = decode_request(encode_request(Request(question, "key", 1))).question
     assert isinstance(sent, StochasticDescend)
     np.testing.assert_array_equal(sent.streams, question.streams)
     assert question.floats_down() == 3 + 1 + 1  # x, the step and a seed

@@ -10,13 +10,10 @@ import pandas as pd
 import pytest
 
 import fedsplit as fs
-from fedsplit.commands.app import run
-from fedsplit.regression.fit import fit_over
-from fedsplit.regression.options import FitOptions
-from fedsplit.remote.messages import MessageChannel
-from fedsplit.sites.studies.proposing import make_study, whole_formula
-from owners import NAMES, Federation
-from test_service import table
+from carried import replayed
+from fedsplit.federation.coordinator import StudyResult
+from fedsplit.federation.testing import Federation
+from hospitals import write
 
 MODELS: list[tuple[str, dict[str, Any]]] = [
     ("g ~ x + flag + day", {"weights": "w"}),
@@ -40,7 +37,11 @@ MODELS: list[tuple[str, dict[str, Any]]] = [
 def rows(seed: int, n: int = 80) -> pd.DataFrame:
     """Rows with a column for every kind of model."""
     rng = np.random.default_rng(seed + 9)
-    found = table(seed, n)
+    x = rng.standard_normal(n)
+    ward = rng.choice(["east", "west", "north"], n)
+    found = pd.DataFrame(
+        {"y": rng.poisson(np.exp(0.3 * x + 0.2 * (ward == "west"))), "x": x, "ward": ward}
+    )
     found["z"] = rng.standard_normal(n)
     found["c"] = (rng.random(n) < 1 / (1 + np.exp(-found.x))).astype(int)
     found["g"] = np.exp(0.3 * rng.standard_normal(n) + 0.2 * found.x)
@@ -57,20 +58,16 @@ def rows(seed: int, n: int = 80) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize(("formula", "settings"), MODELS, ids=lambda value: str(value)[:40])
-def test_an_approved_study_has_the_bits_of_one_process_and_its_log_comes_out_again(
+def test_an_approved_study_has_the_bits_of_one_process_and_its_record_has_them_again(
     tmp_path: Path, formula: str, settings: dict[str, Any]
 ) -> None:
-    files = [tmp_path / f"{name}.csv" for name in NAMES]
-    for seed, path in enumerate(files):
-        rows(seed).to_csv(path, index=False)
-    here = fs.fit(files, formula, **settings)
-    federation = Federation(tmp_path, "always")
-    whole = whole_formula(FitOptions(None, formula, **settings)).text
-    options = FitOptions(None, whole, **settings)
-    members = {name: federation.fingerprint(name) for name in NAMES}
-    study = make_study(options, members, federation.signer.fingerprint, None)
-    federation.approve(study)
-    there = fit_over(MessageChannel(federation, NAMES, study.hash), options)
-    assert np.array_equal(here.params, there.params, equal_nan=True)
-    assert here.rounds == there.rounds
-    assert run(["audit", str(tmp_path / "kept a")]) == 0
+    frames = {name: rows(seed) for seed, name in enumerate("abc")}
+    federation = Federation(tmp_path, frames, secure_sums_only=False, rules="warn", questions=200)
+    here = fs.fit(write(frames, tmp_path), formula, **settings)
+    study = federation.regression(formula, secure=False, questions=200, **settings)
+    found = federation.run(study)
+    assert isinstance(found, StudyResult)
+    for there in (found.result, replayed(federation, study).result):
+        assert np.array_equal(here.params, there.params, equal_nan=True)
+        assert here.rounds == there.rounds
+    assert federation.site("a").record.first_wrong_entry() == 0

@@ -38,7 +38,7 @@ class Federation:
     seed : int, optional
         Of all keys, so that two federations have the same bits; without it they are secret.
     disclosed : Path, optional
-        The record of what was disclosed; by default in the folder.
+        The record of what was disclosed, if the sites are on one machine; by default each has one.
     **policy
         Keys of every site's ``site.toml``; without any, sites are strict, and approve all studies
         that they may.
@@ -56,7 +56,7 @@ class Federation:
         self.folder = folder
         self.names = tuple(data)
         self._seed = seed
-        self._disclosed = disclosed or folder / "disclosed.db"
+        self._disclosed = disclosed
         self.key = Ed25519PrivateKey.from_private_bytes(self._draw("")(32))
         self.keys = {
             name: Ed25519PrivateKey.from_private_bytes(self._draw(name)(32)) for name in data
@@ -100,7 +100,8 @@ class Federation:
         """Open a site; its folder may be open elsewhere, as after a restart."""
         own = {"draw": self._draw(f"{name} keys"), **settings}
         folder = self.folder / name
-        return Site(folder, self.keys[name], self.policy(name), self._disclosed, **own)
+        disclosed = self._disclosed or folder / "disclosed.db"
+        return Site(folder, self.keys[name], self.policy(name), disclosed, **own)
 
     def coordinator(self, transport: Transport, **settings: Any) -> Coordinator:
         return Coordinator(self.folder / "coordinator", self.key, transport, **settings)
@@ -124,8 +125,8 @@ class Federation:
                 return result
 
     def run_once(self, study: Study) -> StudyResult | Interruption | None:
-        """Run a study with little patience; None if sites are absent."""
-        patience = Patience(round_timeout=0.01, give_up=0.01)
+        """Run a study without patience; None if sites are absent."""
+        patience = Patience(round_timeout=0.01, give_up=1e-9)
         try:
             return self.coordinator(self.direct(), patience=patience).run(study)
         except TooFewClients:

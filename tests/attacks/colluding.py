@@ -4,46 +4,51 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from attacks.server import NAME, Refused, Server
+from attacks.server import Refused, Server
+from fedsplit import fixed_point
 from fedsplit.channels.channel import Request
 from fedsplit.channels.summed import FEWEST
 from fedsplit.clients.question import Question
 from fedsplit.errors import InputError
-from fedsplit.remote.messages import read_reply, write_request
-from fedsplit.sites.options import SiteOptions
-from fedsplit.sites.service import Site
+from fedsplit.federation import masks
+from fedsplit.federation.encoding import digest
+from fedsplit.federation.messages import Inquiry, Response
+from fedsplit.federation.questions import decode_request, encode_request
+from fedsplit.federation.site.site import Site
 from fedsplit.sums import Total
 
 
 class UnmaskedSite(Site):
-    """A site whose masks everybody else knows, in a study that allows everything."""
+    """A site whose masks everybody else knows, in a study to which every question belongs."""
 
-    def _answer(self, request: Request) -> Any:
-        self._check_allowed(request, self.name)
-        [numbers] = self._from_rows(request, self._cohort.sums.contributions)
-        return numbers.view(np.int64)
+    def _answer(self, inquiry: Inquiry) -> Response:
+        state, _ = self._admit(inquiry)
+        study, asked = state.study, digest(inquiry.question)
+        rows, _ = self._rows_of(state)
+        rows.records = True
+        request = self._prepared(study, rows, decode_request(inquiry.question))
+        memory = self.record.memory(study.digest)
+        stream = masks.last_digits(state.secret, inquiry.question)
+        numbers, after = rows.contribution(request, memory, stream)
+        self.record.keep_memory(study.digest, after)
+        value = fixed_point.to_bytes(numbers)
+        sent = self._record(study, inquiry.number, asked, inquiry.question, value, b"")
+        return self._response(study.digest, inquiry.number, sent)
 
 
 class Colluding(Server):
     """The same attacks by what the site adds to sums of three."""
 
-    def started(self, fresh: bool = False) -> Site:
-        options = SiteOptions(rules=self.rules, fresh=fresh)
-        site = UnmaskedSite(NAME, str(self.path), folder=self.folder, options=options)
-        site._rows.cohort.records = True
-        return site
+    kind = UnmaskedSite
 
     def ask(self, question: Question, key: str = "") -> Any:
         asked = question.for_sums(FEWEST)
-        message = write_request(Request(asked, key, FEWEST, sums=True))
-        reply = read_reply(self.site.reply(message), NDArray[np.int64], 0.0)
-        if reply.outcome != "answer":
-            raise Refused(reply.text)
+        request = Request(asked, key, FEWEST, self.settled.get(key), sums=True)
+        response = self.asked.inquire(encode_request(request))
+        if response.outcome != "answer":
+            raise Refused(response.reason)
         try:
-            found = asked.of_total(Total(reply.value.view(np.uint64), 1))
+            found = asked.of_total(Total(fixed_point.from_bytes(response.value), 1))
         except InputError as error:  # the site has added nothing
             raise Refused(str(error)) from None
         return found[0] if isinstance(found, list) else found

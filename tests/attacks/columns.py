@@ -134,8 +134,7 @@ def by_offset(server: Server) -> Guess:
 def by_added_patients(server: Server) -> Guess:
     before = server.code("income ~ age")
     more = server.frame.head(server.few).assign(income=4321.0)
-    pd.concat([server.frame, more]).to_csv(server.path, index=False)
-    server.site = server.started()
+    server.replace_rows(pd.concat([server.frame, more]))
     after = server.code("income ~ age")
     found = products(after, "Intercept") - products(before, "Intercept")
     return Guess(found, 4321.0 * server.few)
@@ -305,7 +304,11 @@ ATTACKS: Sequence[Attack] = [
     Attack("counts of levels with and without a column", by_levels, NOTHING),
     Attack("an offset that makes one exposure the sum", by_offset, NOTHING, (1,)),
     Attack(
-        "moments before and after patients were added", by_added_patients, "snapshots", seen=False
+        "moments before and after patients were added",
+        by_added_patients,
+        "frozen copies",
+        (3, 4),  # with fewer even an owner who is only warned keeps the rows
+        seen=False,
     ),
     Attack("a product of two conditions", by_a_product, NOTHING, (1, 2)),
     Attack("the same beside weights", by_a_weight, NOTHING, (1, 2)),

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
 
+from asked import Anything, AskedSite
 from fedsplit.arrays import Array
 from fedsplit.channels.channel import Request
 from fedsplit.clients.question import Question
 from fedsplit.data.types import Type
+from fedsplit.federation.site.disclosed import Known
+from fedsplit.federation.site.record import StudyState
+from fedsplit.federation.site.rows import StudyRows
+from fedsplit.federation.site.site import Site
 from fedsplit.regression.client.coding import Coding, Frame, key_of
 from fedsplit.regression.client.design import Moments, Scaling
-from fedsplit.regression.client.guards.rules import WARN, Rules
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.questions import Settle
 from fedsplit.regression.families.gaussian import HuberFamily
-from fedsplit.remote.messages import read_reply, write_request
-from fedsplit.sites.options import SiteOptions
-from fedsplit.sites.service import Site
 from sum_questions import ask_moments, moments_in
+
+Keys: TypeAlias = Mapping[str, Any]
+"""Keys of a site's policy."""
+
+STRICT: Keys = {"refusals_before_halt": 3}
+WARN: Keys = {"rules": "warn"}
+TALKATIVE: Keys = {}
 
 NAME = "clinic"
 ROWS = 200
@@ -56,33 +64,57 @@ def patients(few: int) -> pd.DataFrame:
     return frame
 
 
+class RecordingSite(Site):
+    """A site that records what it disclosed also under rules that only warn."""
+
+    def _rows_of(self, state: StudyState) -> tuple[StudyRows, Known]:
+        rows, known = super()._rows_of(state)
+        rows.records = True
+        return rows, known
+
+
 class Server:
-    """What a server can do to a site: send bytes, and read bytes."""
+    """What a server can do to a site: send bytes, and read bytes.
 
-    def __init__(self, folder: Path, rules: Rules, few: int) -> None:
+    Parameters
+    ----------
+    folder : Path
+        Empty.
+    rules : mapping
+        Keys of the site's policy.
+    few : int
+        How many rows are to be read.
+    frame : DataFrame, optional
+        Other rows than those of ``patients``.
+    """
+
+    kind: type[Site] = RecordingSite
+
+    def __init__(
+        self, folder: Path, rules: Keys, few: int, frame: pd.DataFrame | None = None
+    ) -> None:
         self.few = few
-        self.frame = patients(few)
-        self.path = folder / "clinic.csv"
-        self.frame.to_csv(self.path, index=False)
-        self.folder = folder / "kept"
-        self.rules = rules
-        self.site = self.started()
-
-    def started(self, fresh: bool = False) -> Site:
-        options = SiteOptions(rules=self.rules, fresh=fresh)
-        site = Site(NAME, str(self.path), folder=self.folder, options=options)
-        site._rows.cohort.records = True  # also under rules that only warn
-        return site
+        self.frame = patients(few) if frame is None else frame
+        self.settled: dict[str, Settle] = {}
+        self.asked = AskedSite(folder, self.frame, NAME, self.kind, **rules)
 
     def leverages(self) -> Array:
-        """h of every row in what the site has disclosed since it was started."""
-        found: Array = np.sort(self.site._rows.cohort.leverages()[NAME])
+        """h of every row in what the site has disclosed."""
+        site = self.asked.site
+        *_, state = site.studies()
+        known = site.disclosed.copy(state.copy)
+        assert known is not None
+        found: Array = np.sort(site.disclosed.ledger(known).leverages())
         return found
 
+    def replace_rows(self, frame: pd.DataFrame) -> None:
+        """Have the site answer another study from other rows."""
+        asked = self.asked
+        frame.to_csv(asked.site.policy.data, index=False)
+        asked.study = asked.propose(Anything(), questions=10**6, title="another study")
+
     def ask(self, question: Question, key: str = "") -> Any:
-        reply = read_reply(
-            self.site.reply(write_request(Request(question, key, 1))), question.answer_type, 0.0
-        )
+        reply = self.asked.ask(Request(question, key, 1, self.settled.get(key)))
         if reply.outcome != "answer":
             raise Refused(reply.text)
         if isinstance(reply.value, list):
@@ -123,8 +155,10 @@ class Server:
         family = coding.plan.chosen_family
         spread = delta * scaling.unit / family.delta if isinstance(family, HuberFamily) else 1.0
         frame = Frame(scaling, None, spread, False, np.zeros(p))
+        key = key_of(coding, frame)
         self.ask(Settle(coding, frame))
-        return key_of(coding, frame)
+        self.settled[key] = Settle(coding, frame)
+        return key
 
     def oldest(self, more: int = 0) -> float:
         """An age between those of the oldest few and the others."""
@@ -177,9 +211,9 @@ class Attack:
     few : tuple of int
         Of how many rows.
     guard : str
-        What stops it, in the table; empty if the rules of ``--strict`` do not.
-    off : Rules
-        The site without this guard.
+        What stops it, in the table; empty if a strict policy does not.
+    off : mapping
+        The policy of a site without this guard.
     rows : int
         How many rows it reads when it is about one.
     seen : bool
@@ -190,10 +224,6 @@ class Attack:
     run: Callable[[Server], Guess]
     guard: str
     few: tuple[int, ...] = (1, 2, 4)
-    off: Rules = WARN
+    off: Keys = field(default_factory=lambda: WARN)
     rows: int = 1
     seen: bool = True
-
-
-STRICT = Rules.strict()
-TALKATIVE = replace(STRICT, refusals=10**9)

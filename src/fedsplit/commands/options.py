@@ -159,7 +159,7 @@ def take(record: type[T], chosen: dict[str, Any]) -> T:
 
 def with_whole_formula(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a model between organisations, with every column named in the formula."""
-    from fedsplit.sites.studies.proposing import whole_formula  # pandas takes a second to import
+    from fedsplit.federation.regression import whole_formula  # pandas takes a second to import
 
     formula = whole_formula(FitOptions(None, **chosen))
     return {**chosen, "formula": formula.text, "target": None}
