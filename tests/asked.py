@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from fedsplit.channels import codec
 from fedsplit.channels.channel import Reply, Request
 from fedsplit.federation.messages import (
@@ -21,7 +23,7 @@ from fedsplit.federation.questions import encode_request
 from fedsplit.federation.regression import RegressionStudy
 from fedsplit.federation.site.site import Site
 from fedsplit.federation.study import Analysis, Study
-from fedsplit.federation.testing import Federation
+from fedsplit.testing import Federation
 
 TALKATIVE: dict[str, Any] = {
     "secure_sums_only": False,
@@ -80,7 +82,7 @@ class AskedSite:
     def __init__(
         self, folder: Path, rows: Any, name: str = "a", kind: type[Site] = Site, **policy: Any
     ) -> None:
-        self.federation = Federation(folder, {name: rows}, **{**TALKATIVE, **policy})
+        self.federation = Federation(folder, {name: rows}, seed=1, **{**TALKATIVE, **policy})
         self.name = name
         self.seen: list[str] = []
         self._kind = kind
@@ -98,6 +100,7 @@ class AskedSite:
             federation.folder / name / "disclosed.db",
             analyses=KNOWN,
             watch=self.seen.append,
+            draw=np.random.default_rng(2).bytes,
         )
 
     def send(self, message: Message) -> Response:

@@ -12,10 +12,10 @@ from fedsplit.federation import authority
 from fedsplit.federation.coordinator import StudyResult
 from fedsplit.federation.messages import Ending, read_message
 from fedsplit.federation.study import Study
-from fedsplit.testing import Federation
 from fedsplit.federation.transport import Arrivals, Transport
 from fedsplit.federation.transport.files import FileTransport, answer_files
 from fedsplit.federation.transport.https import ConnectionLimits, HttpsTransport, serve
+from fedsplit.testing import Federation
 
 CARRIERS = ("direct", "files", "https")
 

@@ -17,8 +17,8 @@ from analyses.robust import Robust, robust
 from carried import CARRIERS, broken_off, carried, replayed
 from fedsplit.errors import InputError
 from fedsplit.federation.dialogues import DialogueAnalysis
-from fedsplit.testing import Federation
 from fedsplit.regression.analysis import analyse
+from fedsplit.testing import Federation
 from test_analyses import assert_close, trials
 
 EVERY = pytest.mark.parametrize("name", ANALYSES)

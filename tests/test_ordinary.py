@@ -20,8 +20,8 @@ import fedsplit as fs
 import real
 from fedsplit.errors import InputError
 from fedsplit.federation.coordinator import StudyResult
-from fedsplit.federation.testing import Federation
 from fedsplit.regression.result.model import Model
+from fedsplit.testing import Federation
 
 REFUSED = "a rule of its owner, or its data, do not allow"
 """What the coordinator reads."""

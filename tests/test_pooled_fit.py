@@ -25,10 +25,10 @@ from fedsplit.data.pooled.column_statistics import (
 from fedsplit.errors import InputError
 from fedsplit.federation.coordinator import StudyResult
 from fedsplit.federation.questions import decode_request
-from fedsplit.federation.testing import Federation
 from fedsplit.regression.client.coding import Coding
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.questions import SumAnswer
+from fedsplit.testing import Federation
 from sum_questions import ask_arguments
 
 FOUND = json.loads((Path(__file__).parent / "data" / "pooled_functions.json").read_text())

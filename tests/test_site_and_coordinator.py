@@ -25,8 +25,8 @@ from fedsplit.federation.messages import Response, read_response, write_response
 from fedsplit.federation.regression import ANALYSES
 from fedsplit.federation.site.policy import policy_of
 from fedsplit.federation.study import Study, read_study
-from fedsplit.testing import Federation
 from fedsplit.federation.transport.direct import DirectTransport
+from fedsplit.testing import Federation
 
 FORMULA = "visits ~ age + smoker + C(region)"
 TYPES = {"visits": "number", "age": "number", "smoker": "number", "region": "text"}

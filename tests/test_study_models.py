@@ -12,7 +12,7 @@ import pytest
 import fedsplit as fs
 from carried import replayed
 from fedsplit.federation.coordinator import StudyResult
-from fedsplit.federation.testing import Federation
+from fedsplit.testing import Federation
 from hospitals import write
 
 MODELS: list[tuple[str, dict[str, Any]]] = [
