@@ -26,7 +26,7 @@ class UnmaskedSite(Site):
         study, asked = state.study, digest(inquiry.question)
         rows, _ = self._rows_of(state)
         rows.records = True
-        request = self._prepared(study, rows, decode_request(inquiry.question))
+        request = self.prepared(study, rows, decode_request(inquiry.question))
         memory = self.record.memory(study.digest)
         stream = masks.last_digits(state.secret, inquiry.question)
         numbers, after = rows.contribution(request, memory, stream)

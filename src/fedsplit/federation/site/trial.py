@@ -84,7 +84,7 @@ class TrialChannel:
         elif request.key and not self._rows.has_prepared(request.key):
             request = request._replace(preparation=self._preparations[request.key])
         try:
-            self._study.analysis.check_request(self._study, request)
+            self._study.analysis.check_request(self._study, request, self.answered)
             value = self._value(request)
         except InputError as error:
             raise _Refused(str(error)) from None
