@@ -107,7 +107,7 @@ def measure(folder: str, formula: str, family: str, repetitions: int = 3) -> dic
     """Return the processor seconds of reading and of a fit, and the peak of memory in MB."""
     import fedsplit as fs
     from fedsplit.data.formula.formula import Formula
-    from fedsplit.data.sources.sources import sources
+    from fedsplit.data.sources import sources
 
     wanted = list(Formula(formula).columns)
 

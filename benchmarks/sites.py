@@ -17,7 +17,7 @@ import statsmodels.formula.api as smf
 
 import fedsplit as fs
 from fedsplit.channels.members import Members
-from fedsplit.data.sources.sources import sources
+from fedsplit.data.sources import sources
 from fedsplit.regression.engines import ENGINES
 from fedsplit.regression.fit import prepare
 from fedsplit.regression.options import FitOptions

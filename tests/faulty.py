@@ -14,7 +14,7 @@ from fedsplit.channels.cohort import Fingerprint, ProblemCohort
 from fedsplit.channels.members import Members
 from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.questions import Curvature, Value
-from fedsplit.data.sources.sources import sources
+from fedsplit.data.sources import sources
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.fit import fit_over

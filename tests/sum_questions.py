@@ -9,19 +9,17 @@ from fedsplit.arrays import Array
 from fedsplit.data.pooled.column_statistics import ColumnStatistic
 from fedsplit.regression.client.coding import Coding
 from fedsplit.regression.client.design import Calibration, Moments, Scaling
-from fedsplit.regression.client.fitted import (
+from fedsplit.regression.client.questions import SumAnswer, SumQuestion
+from fedsplit.regression.client.statistics import (
     CalibrationCounts,
-    LogLikelihood,
-    PearsonSquares,
-)
-from fedsplit.regression.client.moments import (
     CombinedProducts,
     DesignMoments,
+    LogLikelihood,
     OfArgument,
+    PearsonSquares,
     RowsInside,
     moments_of,
 )
-from fedsplit.regression.client.questions import SumAnswer, SumQuestion
 
 
 def ask_moments(coding: Coding) -> SumQuestion:

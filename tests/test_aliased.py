@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import faulty
 import fedsplit as fs
 from fedsplit.commands.app import app
-from fedsplit.regression.client.moments import CombinedProducts
+from fedsplit.regression.client.statistics import CombinedProducts
 from hospitals import people
 
 

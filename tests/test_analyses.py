@@ -24,7 +24,7 @@ from analyses.negative_binomial import negative_binomial
 from analyses.robust import robust
 from analyses.weighted import weighted
 from fedsplit.channels.channel import Reply, Request
-from fedsplit.data.sources.sources import sources
+from fedsplit.data.sources import sources
 from fedsplit.dialogue import replay
 from fedsplit.errors import InputError
 from fedsplit.federation.questions import (

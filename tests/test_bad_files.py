@@ -18,7 +18,7 @@ from fedsplit.channels.ray.npz import read_cohort
 from fedsplit.commands.app import run
 from fedsplit.data.files import delimited
 from fedsplit.data.files.delimited import Header
-from fedsplit.data.sources.sources import sources
+from fedsplit.data.sources import sources
 
 DEEP = 20_000
 LARGE = 1 << 26

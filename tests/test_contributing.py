@@ -35,7 +35,7 @@ from fedsplit.losses.costs import Costs
 from fedsplit.losses.linear import LinearLoss
 from fedsplit.methods.fedgd import AverageState
 from fedsplit.regression.analysis import analyse
-from fedsplit.regression.client.rows import FitRows
+from fedsplit.regression.client.statistics import FitRows
 from fedsplit.regression.engines import ENGINES, Engine
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import Settings

@@ -17,7 +17,7 @@ from fedsplit.channels.channel import LocalChannel
 from fedsplit.channels.members import Members
 from fedsplit.channels.summed import SummedChannel
 from fedsplit.clients.question import Question
-from fedsplit.data.sources.sources import sources
+from fedsplit.data.sources import sources
 from fedsplit.dialogue import Dialogue, converse, replay
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort

@@ -20,7 +20,7 @@ from fedsplit.arrays import length, packed, unpacked
 from fedsplit.channels.channel import LocalChannel
 from fedsplit.clients.local_models import ModifiedScore
 from fedsplit.clients.questions import Information
-from fedsplit.data.sources.sources import sources
+from fedsplit.data.sources import sources
 from fedsplit.losses.jeffreys import jeffreys
 from fedsplit.regression.client.coding import check_question
 from fedsplit.regression.client.dataset import Dataset

@@ -14,7 +14,7 @@ import pytest
 
 import fedsplit as fs
 from fedsplit.commands.app import run
-from fedsplit.data.sources.sources import sources
+from fedsplit.data.sources import sources
 from fedsplit.data.types import MISSING
 from tampering import mutated
 

@@ -14,7 +14,7 @@ import pytest
 import fedsplit as fs
 from fedsplit.data.frames import SeriesColumn, as_pandas, in_pandas
 from fedsplit.data.reading import PLAIN
-from fedsplit.data.sources.sources import sources
+from fedsplit.data.sources import sources
 
 
 class Capsule:

@@ -17,14 +17,13 @@ import fedsplit as fs
 from fedsplit.channels.channel import LocalChannel
 from fedsplit.channels.members import Members
 from fedsplit.commands.app import run
-from fedsplit.data.sources.sources import sources
+from fedsplit.data.sources import sources
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import ROWS_AT_A_TIME, SMALLEST_CELL
 from fedsplit.regression.client.guards import thresholds
-from fedsplit.regression.client.moments import DesignMoments
 from fedsplit.regression.client.plan import DerivedColumn, Plan
-from fedsplit.regression.client.rows import FitRows
+from fedsplit.regression.client.statistics import DesignMoments, FitRows
 from fedsplit.regression.fit import prepare
 from fedsplit.regression.options import FitOptions
 from fedsplit.regression.server.coordinates import Pool

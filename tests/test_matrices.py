@@ -11,14 +11,14 @@ import pytest
 import fedsplit as fs
 from fedsplit.channels.channel import LocalChannel, Request
 from fedsplit.clients.questions import Information
-from fedsplit.data.sources.sources import sources
+from fedsplit.data.sources import sources
 from fedsplit.errors import InputError
 from fedsplit.regression.client.coding import key_of
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
-from fedsplit.regression.client.fitted import CostAlong, ExpectedInformation
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.questions import Settle, SumQuestion
+from fedsplit.regression.client.statistics import CostAlong, ExpectedInformation
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from hospitals import people

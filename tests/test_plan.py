@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -16,7 +16,7 @@ from fedsplit.channels import codec
 from fedsplit.channels.channel import LocalChannel, Request
 from fedsplit.channels.members import Members
 from fedsplit.data.formula.formula import Formula
-from fedsplit.data.sources.sources import sources
+from fedsplit.data.sources import sources
 from fedsplit.dialogue import Several, converse
 from fedsplit.errors import RequestError
 from fedsplit.regression.client.coding import Coding, Frame, check_coding
@@ -27,6 +27,7 @@ from fedsplit.regression.client.plan import BasicPlan, DerivedColumn, Plan, colu
 from fedsplit.regression.client.questions import Settle
 from fedsplit.regression.client.survey import Joint, Survey, SurveyAnswer, joined
 from fedsplit.regression.options import Settings
+from fedsplit.regression.result.io import plain, value_of
 from fedsplit.regression.server.agreement import agree_on_plan, draft_of
 from fedsplit.regression.server.federation import FitDriver
 from hospitals import people
@@ -162,7 +163,7 @@ def test_clients_agree_on_a_plan_with_derived_columns_and_weigh_by_them() -> Non
 def test_a_plan_with_derived_columns_travels_and_is_saved() -> None:
     draft, _ = inverse_probability(weighed())
     there = codec.decode(Plan, codec.encode(draft))
-    saved = Plan.from_record(json.loads(json.dumps(asdict(draft))))
+    saved = value_of(Plan, json.loads(json.dumps(plain(draft))))
     assert codec.encode(there) == codec.encode(saved) == codec.encode(draft)
 
 

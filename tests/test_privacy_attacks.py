@@ -16,7 +16,7 @@ from scipy.optimize import minimize
 import fedsplit as fs
 from asked import AskedSite
 from fedsplit.channels.channel import Reply, Request
-from fedsplit.data.sources.sources import sources
+from fedsplit.data.sources import sources
 from fedsplit.errors import InputError
 from fedsplit.federation.messages import Ending, Inquiry, Message, Proposal
 from fedsplit.federation.questions import encode_request

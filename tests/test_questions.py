@@ -13,7 +13,7 @@ import fedsplit as fs
 from faulty import Fault, Moment, channel_to, fit, silent
 from fedsplit.channels.counting import numbers_in
 from fedsplit.data.formula.formula import Formula
-from fedsplit.data.sources.sources import sources
+from fedsplit.data.sources import sources
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.guards.rules import WARN
 from fedsplit.regression.client.survey import SurveyAnswer

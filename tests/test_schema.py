@@ -16,7 +16,7 @@ import pytest
 
 import fedsplit as fs
 from fedsplit.commands.app import run
-from fedsplit.data.sources.sources import sources
+from fedsplit.data.sources import sources
 
 ROWS = 24
 """Of each site."""

@@ -20,12 +20,11 @@ from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.clients.questions import QUESTIONS, Overview
 from fedsplit.commands.app import run
 from fedsplit.data.reading import Reading
-from fedsplit.data.sources.sources import sources
+from fedsplit.data.sources import sources
 from fedsplit.errors import InputError, RequestError, RowError
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.questions import SumQuestion
-from fedsplit.regression.client.survey import FIT_QUESTIONS
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from fedsplit.sums import Total
@@ -398,7 +397,6 @@ def test_every_question_says_whether_its_answers_may_be_added() -> None:
         for name, question in QUESTIONS.items()
         if any(part.together is None for part in question.parts.values())
     ]
-    alone += [name for name, question in FIT_QUESTIONS.items() if not question.adds]
     assert alone == [
         "prox",
         "descend",

@@ -23,10 +23,10 @@ import test_aliased
 from faulty import fit as fit_by
 from fedsplit.channels.channel import LocalChannel
 from fedsplit.commands.app import app
-from fedsplit.data.sources.sources import sources
+from fedsplit.data.sources import sources
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
-from fedsplit.regression.client.fitted import RowsAlong
+from fedsplit.regression.client.statistics import RowsAlong
 from fedsplit.regression.server import minimise
 
 

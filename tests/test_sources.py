@@ -19,7 +19,7 @@ import pytest
 
 from fedsplit.data.categories import level_codes, readable
 from fedsplit.data.frames import as_text
-from fedsplit.data.sources.sources import sources
+from fedsplit.data.sources import sources
 from fedsplit.data.types import MISSING, ColumnProfile, Type
 from fedsplit.errors import InputError, RowError
 from tampering import mutated

@@ -29,7 +29,7 @@ from fedsplit.regression.client.coding import Coding, Frame, key_of
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import Design, Scaling
-from fedsplit.regression.client.fitted import (
+from fedsplit.regression.client.statistics import (
     CalibrationCounts,
     CostAlong,
     ExpectedInformation,
@@ -39,7 +39,7 @@ from fedsplit.regression.client.fitted import (
 )
 from fedsplit.regression.client.guards.ledger import Disclosed
 from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.regression.client.moments import DesignMoments, RowsInside
+from fedsplit.regression.client.statistics import DesignMoments, RowsInside
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.questions import Settle, SumAnswer, SumQuestion
 from fedsplit.regression.client.release import Release

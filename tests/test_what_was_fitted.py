@@ -14,8 +14,8 @@ from statsmodels.stats.outliers_influence import variance_inflation_factor
 import fedsplit as fs
 from fedsplit.loop.trace import Row, Trace
 from fedsplit.regression.client.design import Moments
+from fedsplit.regression.result.fitted import Computation
 from fedsplit.regression.result.page import noisy_html, pooled_html
-from fedsplit.regression.result.run import Computation
 from fedsplit.regression.server.report import FitCertificate, fingerprint_of
 
 RNG = np.random.default_rng(11)

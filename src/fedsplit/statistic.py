@@ -21,14 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array, Mask
-from fedsplit.sums import (
-    SMALLEST_SQUARE,
-    Summands,
-    Total,
-    about_means,
-    quotients,
-    rounded,
-)
+from fedsplit.sums import SMALLEST_SQUARE, Summands, Total, about_means, quotients, rounded
 
 NOT_FINITE = "an answer that is not finite"
 """What is wrong with an answer whose numbers cannot be used. If those of every client are like

@@ -24,7 +24,7 @@ from fedsplit.losses.observations import read
 from fedsplit.losses.systems import Latest
 from fedsplit.losses.terms import Block, Terms
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.rows import FitRows
+from fedsplit.regression.client.statistics import FitRows
 from fedsplit.regression.families import response
 from fedsplit.regression.families.family import LOG, Family, first_move, shares
 from fedsplit.regression.options import Settings

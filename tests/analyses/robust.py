@@ -14,7 +14,7 @@ from fedsplit.dialogue import Dialogue
 from fedsplit.federation.dialogues import DialogueAnalysis
 from fedsplit.losses.linear import LinearLoss
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.rows import FitRows
+from fedsplit.regression.client.statistics import FitRows
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import agree
 from fedsplit.regression.server.federation import sums_of

@@ -13,8 +13,8 @@ from fedsplit.arrays import Array
 from fedsplit.data.formula.formula import Formula
 from fedsplit.dialogue import Dialogue
 from fedsplit.federation.dialogues import DialogueAnalysis
-from fedsplit.regression.client.moments import TableRows
 from fedsplit.regression.client.plan import DerivedColumn, Plan
+from fedsplit.regression.client.statistics import TableRows
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import agree
 from fedsplit.regression.server.federation import sums_of

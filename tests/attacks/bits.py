@@ -19,8 +19,8 @@ from attacks.server import (
 from fedsplit.clients.local_models import LocalModel
 from fedsplit.data.pooled.column_statistics import Histogram
 from fedsplit.regression.client.design import BINS, Scaling
-from fedsplit.regression.client.fitted import RowsAlong
 from fedsplit.regression.client.questions import SumQuestion
+from fedsplit.regression.client.statistics import RowsAlong
 from sum_questions import (
     argument_in,
     ask_arguments,

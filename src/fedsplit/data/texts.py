@@ -14,15 +14,7 @@ from numpy.typing import NDArray
 
 from fedsplit.data.reading import Reading, ValueClass
 from fedsplit.data.tables import DTYPES, one_line
-from fedsplit.data.types import (
-    MOSTLY,
-    ColumnProfile,
-    Type,
-    declaration,
-    is_date,
-    is_number,
-    share,
-)
+from fedsplit.data.types import MOSTLY, ColumnProfile, Type, declaration, is_date, is_number, share
 from fedsplit.errors import RowError
 
 WRITTEN_NUMBER = re.compile(

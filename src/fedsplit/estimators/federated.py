@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial, wraps
-from typing import Any, ClassVar, Self, TypeVar, cast
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
-from scipy.sparse import csr_array, issparse
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, hstack, issparse
+from scipy.sparse.linalg import LinearOperator, lsmr
 from sklearn.base import BaseEstimator, is_regressor
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_consistent_length,
+    check_is_fitted,
+    validate_data,
+)
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import Array, Mask
 from fedsplit.checks import count
 from fedsplit.data.frames import in_pandas
-from fedsplit.errors import InputError, NoMinimiser
-from fedsplit.estimators.fitting import fit_rows, rows_of
+from fedsplit.errors import InputError, NoMinimiser, NotConverged
+from fedsplit.loop.certificate import certify
+from fedsplit.loop.solve import solve
 from fedsplit.penalties.coordinatewise import L1
 from fedsplit.penalties.penalty import Penalty
+from fedsplit.problem import Problem
+from fedsplit.regression.families.family import Family
 from fedsplit.regression.options import Settings
+from fedsplit.regression.server.report import FitCertificate
 
 Fit = TypeVar("Fit", bound=Callable[..., Any])
 
@@ -161,3 +174,251 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # untyped base
         rows = validate_data(self, in_pandas(X), dtype=np.float64, reset=False, accept_sparse="csr")
         eta: Array = rows @ self.coef_.T + self.intercept_
         return eta
+
+
+DEPENDENT = 1e-10
+"""Coefficients that are longer than the shortest by a larger share are not determined."""
+
+CONSTANT = 1e-13
+"""A column, or a target, whose deviation is a smaller share of its mean is constant."""
+
+LEAST_DISPERSION = 1e-6
+"""The least residual variance, as a share of the target's, that a proof in standard errors uses."""
+
+
+class Rows(NamedTuple):
+    """The rows of all clients.
+
+    Attributes
+    ----------
+    X : (n, p) array or csr_array
+    y, w : (n,) arrays
+        Targets and weights, all positive.
+    shares : sequence of arrays of int
+        The rows of each client.
+    intercept : bool
+    """
+
+    X: Any
+    y: Array
+    w: Array
+    shares: Sequence[NDArray[np.intp]]
+    intercept: bool
+
+
+class Scaled(NamedTuple):
+    """The columns of the solver, (a - centre)/scale, and its target, (y - origin)/unit.
+
+    Attributes
+    ----------
+    centre, scale : (p,) arrays
+    varies : (p,) mask
+        Which columns the solver has: a constant beside an intercept explains nothing.
+    origin, unit : float
+    """
+
+    centre: Array
+    scale: Array
+    varies: Mask
+    origin: float
+    unit: float
+
+
+class FittedRows(NamedTuple):
+    """The coefficients and how they were computed.
+
+    Attributes
+    ----------
+    intercepts, coef : (k,) and (k, p) arrays
+        Of k = 1 predictor, or of one for each class but the first.
+    certificate : FitCertificate
+    rounds : int
+    converged : bool
+    """
+
+    intercepts: Array
+    coef: Array
+    certificate: FitCertificate
+    rounds: int
+    converged: bool
+
+
+def rows_of(X: Any, y: Array, w: Array, groups: Any, intercept: bool) -> tuple[Array, Rows]:
+    """The labels of the clients, in the order of their first rows, and the rows with weight."""
+    labels = _labels(groups, X.shape[0])
+    check_consistent_length(X, labels)
+    if labels.isna().any():
+        raise InputError(f"groups: row {int(np.argmax(labels.isna()))} has no label")
+    used = w > 0
+    if not used.any():
+        raise InputError("every sample_weight is zero: there is nothing to fit")
+    if not used.all():
+        X, y, w, labels = X[used], y[used], w[used], labels[used]
+    codes, clients = pd.factorize(labels)
+    ends = np.cumsum(np.bincount(codes))[:-1]
+    shares = np.split(np.argsort(codes, kind="stable"), ends)
+    return clients.to_numpy(), Rows(X, y, w, shares, intercept)
+
+
+def _labels(groups: Any, n: int) -> pd.Series:
+    """The label of each row: 0 for all without groups; a column, (n, 1), is as good as (n,)."""
+    if groups is None:
+        return pd.Series([0] * n, dtype=object)
+    shape = np.shape(groups) if hasattr(groups, "shape") else (n,)
+    if len(shape) > 1:
+        if shape[1:] != (1,):
+            raise InputError(f"groups must have one label per row, its shape is {shape}")
+        groups = np.asarray(groups)[:, 0]
+    if isinstance(groups, np.ndarray) and groups.dtype.kind in "biu":
+        return pd.Series(groups)  # whole numbers need no objects to be told apart
+    return pd.Series(list(groups), dtype=object)
+
+
+def fit_rows(
+    rows: Rows,
+    family: Family,
+    settings: Settings,
+    classes: int,
+    penalty: Callable[[Array, Array], Penalty | None],
+) -> FittedRows:
+    """Fit over clients.
+
+    Parameters
+    ----------
+    rows : Rows
+    family : Family
+    settings : Settings
+        Of which ridge, tolerance and rounds are used. The tolerance is in standard errors, as
+        far as they can be proved: ‖x - x*‖ in the norm of ∇²F bounds what every coefficient is off.
+    classes : int
+        0 of a regression.
+    penalty : callable
+        From what a weight of 1 on |β| and on β² is for the solver's coefficients, (q,) each, what
+        the server adds beside the ridge of the clients, if anything.
+    """
+    to, A = _scaled(rows, family.has_units)
+    constant = int(rows.intercept)
+    copies = max(1, classes - 1)
+    coef: Array = np.zeros((copies, len(to.varies)))
+    if not to.unit or not (to.varies.any() or constant) or _one_amount(rows, family):
+        mean = family.link.eta(rows.y[:1]) if constant else np.zeros(1)
+        certificate = FitCertificate(0.0, 0.0, "no column can explain the target")
+        return FittedRows(mean, coef, certificate, 0, True)
+    scale = to.scale[to.varies]
+    first = np.concatenate([np.zeros(constant), 1.0 / (scale * to.unit)])
+    second = np.concatenate([np.zeros(constant), 1.0 / np.square(scale)])
+    added = penalty(first, second)
+    loss = family.in_units(to.unit).loss(classes, added is None)
+    y = (rows.y - to.origin) / to.unit
+    clients = [(A[at], y[at], rows.w[at]) for at in rows.shares]
+    problem = Problem(loss, clients, settings.ridge * np.tile(second, copies))
+    tol = settings.tol
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotConverged)  # the estimator warns in its own words
+        found = solve(problem, rounds=settings.rounds, tol=tol * tol, penalty=added)
+        radius = found.certificate.radius
+        if found.converged and added is None and radius is not None and radius > tol:
+            # F shows half the digits of x: a round that F no longer shows has the others
+            further = solve(problem, state=found.state, rounds=1, tol=0.0)
+            proof = certify(problem.clients, further.x)
+            found = replace(found, x=further.x, rounds=found.rounds + 1, certificate=proof)
+    x = family.mix(classes, added is None) @ found.x.reshape(copies, -1)
+    coef[:, to.varies] = to.unit * x[:, constant:] / scale
+    intercepts = to.origin + to.unit * x[:, 0] - coef @ to.centre if constant else np.zeros(copies)
+    if added is None and not settings.ridge and not _independent(A):
+        for k, each in enumerate(coef):
+            coef[k], moved = _shortest(rows, to, each)
+            intercepts[k] += moved
+    reached = found.certificate
+    errors = None
+    if reached.radius is not None:
+        phi = _dispersion(rows, family, intercepts, coef)
+        errors = reached.radius / math.sqrt(phi)
+    converged = found.converged or (errors is not None and errors <= tol)
+    certificate = FitCertificate(reached.gap, errors, reached.reason)
+    return FittedRows(intercepts, coef, certificate, found.rounds, converged)
+
+
+def _one_amount(rows: Rows, family: Family) -> bool:
+    """Whether all targets of a family with a dispersion but without units are the same."""
+    same = np.ptp(rows.y) <= CONSTANT * rows.y[0]
+    return family.dispersed and not family.has_units and bool(same)
+
+
+def _scaled(rows: Rows, has_units: bool) -> tuple[Scaled, Any]:
+    """The coordinates of the solver, and its columns, (n, q), that of the intercept first.
+
+    Columns have unit deviation, and are centred beside an intercept; sparse ones stay as they are.
+    So does the target unless it has units: unless y/2 has half the coefficients of y.
+    """
+    X, y, w = rows.X, rows.y, rows.w / rows.w.sum()
+    n, p = X.shape
+    ones = np.ones((n, int(rows.intercept)))
+    centre, scale, varies = np.zeros(p), np.ones(p), np.ones(p, dtype=bool)
+    if issparse(X):
+        A = csr_array(hstack([ones, X], format="csr"))
+    else:
+        if rows.intercept:
+            centre = w @ X
+        A = X - centre
+        deviation = np.sqrt(np.einsum("n,np,np->p", w, A, A))
+        varies = deviation > CONSTANT * np.abs(centre)
+        scale = np.where(varies, deviation, 1.0)
+        A /= scale
+        A = np.column_stack([ones, A if varies.all() else A[:, varies]])
+    if not has_units:
+        return Scaled(centre, scale, varies, 0.0, 1.0), A
+    origin = float(w @ y) if rows.intercept else 0.0
+    unit = float(np.sqrt(w @ np.square(y - origin)))
+    return Scaled(centre, scale, varies, origin, unit * (unit > CONSTANT * abs(origin))), A
+
+
+def _dispersion(rows: Rows, family: Family, intercepts: Array, coef: Array) -> float:
+    """φ in the units of the solver's objective, for a proof in standard errors."""
+    if not family.dispersed:
+        return 1.0
+    X, y, w = rows.X, rows.y, rows.w
+    eta = X @ coef[0] + intercepts[0]
+    freedom = max(1, len(y) - len(coef[0]) - rows.intercept)
+    if family.has_pearson:
+        return float(w @ family.pearson(y, family.link.mean(eta))) / freedom
+    loss = family.loss()
+    squares = 2.0 * float(w @ loss.value(eta, y)) / freedom
+    spread = float(w @ np.square(y - (w @ y) / w.sum() * rows.intercept)) / w.sum()
+    return max(float(squares / spread), LEAST_DISPERSION)
+
+
+def _shortest(rows: Rows, to: Scaled, beta: Array) -> tuple[Array, float]:
+    """The shortest coefficients that predict what these do, and what the intercept gains.
+
+    Without a penalty, columns that depend on one another leave a choice. Of the predictors η less
+    their mean, LSMR finds the shortest β with X̃β = η, where X̃ are the rows less their mean. It
+    takes the place of the coefficients only if it is shorter by more than rounding.
+    """
+    X = rows.X[:, to.varies]
+    kept = beta[to.varies]
+    mean = int(rows.intercept) * np.asarray(X.mean(axis=0)).reshape(-1)
+    centred = LinearOperator(
+        X.shape,
+        matvec=lambda v: X @ v - mean @ v,
+        rmatvec=lambda r: X.T @ r - mean * np.sum(r),
+        dtype=np.float64,
+    )
+    eta = centred @ kept
+    most = 10 * min(X.shape) + 100
+    shortest = lsmr(centred, eta, atol=1e-15, btol=1e-15, conlim=0.0, maxiter=most)[0]
+    longer = np.linalg.norm(kept) > (1.0 + DEPENDENT) * np.linalg.norm(shortest)
+    same = np.linalg.norm(centred @ shortest - eta) <= DEPENDENT * np.linalg.norm(eta)
+    if not (longer and same):
+        return beta, 0.0
+    found = beta.copy()
+    found[to.varies] = shortest
+    return found, float(mean @ (kept - shortest))
+
+
+def _independent(A: Any) -> bool:
+    """Whether columns of unit deviation are far from depending on one another; False of many."""
+    if issparse(A):
+        return False
+    spectrum = np.linalg.eigvalsh(A.T @ A)
+    return bool(spectrum[0] > DEPENDENT * spectrum[-1])

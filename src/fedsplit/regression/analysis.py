@@ -11,8 +11,7 @@ from fedsplit.channels.members import Members, Patience
 from fedsplit.channels.summed import SummedChannel
 from fedsplit.checks import one_of
 from fedsplit.clients.oracle import Removed
-from fedsplit.data.sources.client_list import declared
-from fedsplit.data.sources.sources import sources
+from fedsplit.data.sources import declared, sources
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
 from fedsplit.regression.engines import ENGINES

@@ -143,10 +143,7 @@ class HeldOut:
 
 
 def _held_out(
-    agreement: Agreement,
-    settings: Settings,
-    fold: Fold,
-    penalties: Sequence[tuple[float, float]],
+    agreement: Agreement, settings: Settings, fold: Fold, penalties: Sequence[tuple[float, float]]
 ) -> Dialogue[Array]:
     """The mean deviance of the held-out rows at the models of the others, by penalty, (k,)."""
     inside, outside = (

@@ -16,7 +16,7 @@ from fedsplit.channels.members import Members, Patience
 from fedsplit.channels.summed import SummedChannel
 from fedsplit.clients.oracle import Removed
 from fedsplit.data.formula.formula import Formula, quoted
-from fedsplit.data.sources.sources import sources
+from fedsplit.data.sources import sources
 from fedsplit.errors import InputError, NotConverged, listed
 from fedsplit.loop.trace import Trace
 from fedsplit.regression.client.dataset import Dataset
@@ -27,9 +27,9 @@ from fedsplit.regression.client.release import UNSTATED
 from fedsplit.regression.engines import ENGINES
 from fedsplit.regression.fields import with_options
 from fedsplit.regression.options import FitOptions, Regression
+from fedsplit.regression.result.fitted import Computation
 from fedsplit.regression.result.model import Model
 from fedsplit.regression.result.noisy import NoisyModel, noisy_model
-from fedsplit.regression.result.run import Computation
 from fedsplit.regression.server.agreement import Agreement, agree
 from fedsplit.regression.server.bias import ClientsAtHand
 from fedsplit.regression.server.federation import FitDriver, release_rows
@@ -181,13 +181,13 @@ def fit_with_noise(members: Members, options: Regression) -> NoisyModel:
     formula, excluded = asked_formula(options)
     search = search_privately(members, formula, settings, excluded)
     try:
-        found = FitDriver(members).run(search.run())
+        estimates, noise = FitDriver(members).run(search.run())
     except Removed as gone:
         raise InputError(
             f"dp: client {listed(gone.names)} is away, and the others are not asked twice: resume "
             "the run when it is back"
         ) from None
-    return noisy_model(settings, search, found, members.history)
+    return noisy_model(search, estimates, noise, members.history)
 
 
 def prepare(members: Members, options: Regression, before: Channel | None = None) -> Agreement:

@@ -524,7 +524,7 @@ class Regression(Common, Inputs, ABC):
     """The options that ``fit`` and ``path`` share. (Fields are in the order of the last base.)"""
 
     def __post_init__(self) -> None:
-        from fedsplit.data.sources.client_list import declared  # pandas takes a second to import
+        from fedsplit.data.sources import declared  # pandas takes a second to import
 
         super().__post_init__()
         types, reading = declared(self.data)

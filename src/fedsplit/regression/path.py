@@ -16,7 +16,7 @@ from fedsplit.channels.channel import LocalChannel
 from fedsplit.channels.members import Members
 from fedsplit.channels.summed import SummedChannel
 from fedsplit.checks import number
-from fedsplit.data.sources.sources import sources
+from fedsplit.data.sources import sources
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
 from fedsplit.regression.client.dataset import Dataset
@@ -39,9 +39,6 @@ from fedsplit.regression.server.report import FitCertificate
 
 EVERYTHING = 1e100
 """An l1 above every gradient: no penalised coefficient leaves zero."""
-
-RIDGE_ONLY = 1e-3
-"""The l1_ratio that decides λ_max for a ridge, which makes no coefficient zero: as in glmnet."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -295,7 +292,8 @@ def _lambda_max(problem: FitProblem, null: Minimum, l1_ratio: float) -> float:
     w = problem.penalised(1)
     # a constraint keeps a coefficient at zero if its gradient is positive, however large
     steepness = np.where(problem.nonnegative, np.maximum(-g, 0.0), np.abs(g))
-    highest = float(np.max(steepness[w > 0] / w[w > 0], initial=0.0)) / (l1_ratio or RIDGE_ONLY)
+    # as in glmnet, 1e-3 for a ridge, which makes no coefficient zero
+    highest = float(np.max(steepness[w > 0] / w[w > 0], initial=0.0)) / (l1_ratio or 1e-3)
     if highest == 0.0:
         raise InputError(
             "no column explains anything of the target, so that there is no largest lambda: "

@@ -13,10 +13,14 @@ import numpy as np
 
 from fedsplit.data.files.delimited import DelimitedTable
 from fedsplit.data.files.json_objects import JsonTable
-from fedsplit.data.files.libraries import STATISTICAL, LibraryTable, load_statistical
+from fedsplit.data.files.libraries import (
+    STATISTICAL,
+    LibraryTable,
+    load_rds,
+    load_statistical,
+    load_xlsx,
+)
 from fedsplit.data.files.opening import open_bytes
-from fedsplit.data.files.r_files import load_rds
-from fedsplit.data.files.spreadsheet import load_xlsx
 from fedsplit.data.files.sql import ParquetTable
 from fedsplit.data.reading import Reading
 from fedsplit.data.tables import DTYPES, Source, Values, fail

@@ -5,18 +5,22 @@ from __future__ import annotations
 import importlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
-from fedsplit.data.files.opening import check_file
+from fedsplit.data.files.delimited import ROW_NAMES
+from fedsplit.data.files.opening import CheckedGzip, check_file
 from fedsplit.data.frames import SeriesColumn, frame_names
 from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.data.tables import Column, Table, check_names, fail
 from fedsplit.data.types import Type
-from fedsplit.errors import InputError
+from fedsplit.errors import InputError, listed
+from fedsplit.files import check_archive
 
 
 class Loaded(NamedTuple):
@@ -152,3 +156,165 @@ def labelled(values: pd.Series, labels: Mapping[Any, str]) -> pd.Series | None:
     ordered = [named[code] for code in sorted(named)]
     texts = pd.Categorical(values.map(named), categories=ordered, ordered=True)
     return pd.Series(texts, index=values.index, name=values.name)
+
+
+def load_xlsx(openpyxl: Any, path: Path) -> Loaded:
+    """Read the only sheet that has values; its first row has the names."""
+    check_archive(path)
+    rows = _rows(openpyxl, path)
+    names = ["" if cell is None else str(cell).strip() for cell in rows[0]]
+    while names and not names[-1] and all(row[len(names) - 1] is None for row in rows):
+        names.pop()
+    if not any(names):
+        raise InputError("its first row is empty: put the names of the columns there")
+    columns = {i: pd.Series([row[i] for row in rows[1:]], dtype=object) for i in range(len(names))}
+    if any(column.isna().any() for column in columns.values()):
+        _check_cells(openpyxl, path)
+    frame = pd.DataFrame(columns)
+    frame.columns = names
+    if not names[0] and len(names) > 1:
+        return Loaded(frame.iloc[:, 1:], notes=[ROW_NAMES])
+    return Loaded(frame)
+
+
+def _rows(openpyxl: Any, path: Path) -> list[Sequence[Any]]:
+    """Return the rows of the only sheet that has values, without those that are empty."""
+    found: dict[str, list[Sequence[Any]]] = {}
+    with closing(openpyxl.load_workbook(path, read_only=True, data_only=True)) as book:
+        for sheet in book.worksheets:
+            sheet.reset_dimensions()  # what the file says of them may be wrong
+            rows = [row for row in sheet.values if any(cell is not None for cell in row)]
+            width = max(map(len, rows), default=0)
+            if rows:
+                found[sheet.title] = [(*row, *[None] * (width - len(row))) for row in rows]
+    if not found:
+        raise InputError("the file is empty: it has no sheet with values")
+    if len(found) > 1:
+        raise InputError(
+            f"it has {len(found)} sheets with values, {listed(found)}: keep one of them per file"
+        )
+    [rows] = found.values()
+    return rows
+
+
+def _check_cells(openpyxl: Any, path: Path) -> None:
+    """Raise InputError if cells seem empty: a formula's without its value, or merged ones."""
+    with (
+        closing(openpyxl.load_workbook(path)) as book,
+        closing(openpyxl.load_workbook(path, data_only=True)) as values,
+    ):
+        for sheet in book.worksheets:
+            for merged in sheet.merged_cells.ranges:
+                raise InputError(
+                    f"cells {merged} are merged, and only the first has the value: separate them"
+                )
+            for row, stored in zip(sheet.rows, values[sheet.title].rows, strict=True):
+                for cell, value in zip(row, stored, strict=True):
+                    if cell.data_type == "f" and value.value is None:
+                        raise InputError(
+                            f"cell {cell.coordinate} is a formula without a value: open the file "
+                            "in Excel and save it"
+                        )
+
+
+class Classes(dict[str, Callable[[Any, Mapping[str, Any]], Any]]):
+    """What makes a value of each class of R; one of an unknown class cannot be read."""
+
+    def get(self, key: str, default: object = None) -> Any:
+        return super().get(key, _unreadable)
+
+
+def load_rds(rdata: Any, path: Path) -> Loaded:
+    """Read a data frame; its factors are categories in the order of their levels."""
+    known = rdata.conversion.DEFAULT_CLASS_MAP
+
+    def frame(columns: Mapping[str, Any], about: Mapping[str, Any]) -> Any:
+        plain = {name: _column(values) for name, values in columns.items()}
+        return known["data.frame"](plain, about)
+
+    def factor(ordered: bool) -> Callable[[Any, Mapping[str, Any]], Any]:
+        return lambda codes, about: _factor(codes, about["levels"], ordered)
+
+    frames = ("data.frame", "tbl_df", "tbl", "spec_tbl_df", "grouped_df", "data.table")
+    classes = Classes(
+        known,
+        AsIs=lambda values, _: values,
+        factor=factor(False),
+        ordered=factor(True),
+        Date=lambda values, _: _dates(values, 86_400),
+        POSIXct=lambda values, _: _dates(values, 1),
+        integer64=_integers,
+        haven_labelled=_of_haven,
+        haven_labelled_spss=_of_haven,
+        **dict.fromkeys(frames, frame),
+    )
+    _check_unpacked(path)
+    found = rdata.read_rds(path, constructor_dict=classes)
+    if not isinstance(found, pd.DataFrame):
+        raise InputError("it holds no data frame: use saveRDS(as.data.frame(x), file)")
+    return Loaded(found.reset_index(drop=True).rename(columns=str))
+
+
+def _check_unpacked(path: Path) -> None:
+    """Raise InputError if R has packed far more than a table; rdata would unpack it at once."""
+    with path.open("rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"  # as gzip does, which is R's default
+    if packed:
+        with CheckedGzip(path) as unpacked:
+            while unpacked.read1(1 << 20):
+                pass
+
+
+def _column(values: Any) -> Any:
+    """Return a column as a vector; R's ``scale`` makes it a matrix of one column."""
+    shape = np.shape(values)
+    if len(shape) < 2:
+        return values
+    if shape[1] == 1:
+        return np.asarray(values)[:, 0]
+    return _unreadable(values, {})
+
+
+def _factor(codes: Any, levels: Any, ordered: bool) -> Any:
+    """Return a factor as a categorical; rows of the level NA are missing."""
+    numbers = np.ma.filled(np.ma.asarray(codes), 0).astype(np.int64) - 1
+    present = [level for level in levels if level is not None]
+    place = {level: i for i, level in enumerate(present)}
+    places = np.array([*(place.get(level, -1) for level in levels), -1])
+    return pd.Categorical.from_codes(places[numbers], present, ordered=ordered)
+
+
+def _dates(values: Any, unit: int) -> Any:
+    """Return dates from numbers of ``unit`` seconds since 1970."""
+    seconds = np.array(pd.array(values).to_numpy(dtype=np.float64, na_value=np.nan)) * unit
+    return pd.to_datetime(np.round(seconds * 1e6), unit="us")
+
+
+def _integers(values: Any, about: object) -> Any:
+    """Return whole numbers of 64 bits, which R keeps in the place of doubles."""
+    numbers = np.asarray(values, dtype=np.float64).view(np.int64)
+    return pd.arrays.IntegerArray(numbers, numbers == np.iinfo(np.int64).min)
+
+
+def _of_haven(values: Any, about: Mapping[str, Any]) -> Any:
+    """Return a column that haven has read from another program's file."""
+    series = pd.Series(values)
+    if "na_values" in about:
+        series = series.mask(series.isin(list(about["na_values"])))
+    if "na_range" in about:
+        low, high = about["na_range"]
+        series = series.mask(series.between(low, high))
+    labels = about.get("labels")
+    if labels is not None:
+        named = dict(
+            zip(labels.to_numpy(), map(str, labels.coords["dim_0"].to_numpy()), strict=True)
+        )
+        texts = labelled(series, named)
+        if texts is not None:
+            return texts.array
+    return series.array
+
+
+def _unreadable(values: Any, about: object) -> Any:
+    """Return a column that no table reads, as long as this one."""
+    return np.full(len(values), np.nan, dtype=np.complex128)

@@ -139,11 +139,7 @@ DEPENDENT = {
 }
 """Functions of other rows, which every client would compute from its own, and what to use."""
 
-UNARY: dict[str, Callable[[Any], Any]] = {
-    "-": operator.neg,
-    "+": operator.pos,
-    "!": negated,
-}
+UNARY: dict[str, Callable[[Any], Any]] = {"-": operator.neg, "+": operator.pos, "!": negated}
 ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
     "-": operator.sub,

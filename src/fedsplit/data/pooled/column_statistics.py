@@ -25,12 +25,6 @@ MOST_DEGREE = 20
 MOST_CELLS = 100
 """Of a histogram."""
 
-ROWS_PER_CELL = 2
-"""A client with fewer rows per cell of a histogram merges neighbouring cells."""
-
-COARSEST = 8
-"""The most cells that are merged into one."""
-
 
 class Withheld(NamedTuple):
     """Which counts do not leave a client.
@@ -207,9 +201,9 @@ class Histogram:
         return {(start, end): int(counts[start:end].sum()) for start, end in pairwise(ends)}
 
     def _merged(self, n: int) -> int:
-        """How many cells a client of n rows merges into one."""
+        """How many cells a client of n rows merges into one: up to 8, to have two rows in each."""
         merged = 1
-        while merged < COARSEST and n * merged < ROWS_PER_CELL * self.cells:
+        while merged < 8 and n * merged < 2 * self.cells:
             merged *= 2
         return merged
 

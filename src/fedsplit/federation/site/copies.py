@@ -17,7 +17,7 @@ from fedsplit import files
 from fedsplit.data.files.formats import suffix_of
 from fedsplit.data.files.sql import QueryTable
 from fedsplit.data.reading import Reading
-from fedsplit.data.sources.sources import sources
+from fedsplit.data.sources import sources
 from fedsplit.data.tables import Source
 from fedsplit.errors import InputError, StateError
 from fedsplit.federation.site.disclosed import DisclosedRows, Known

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from fedsplit import files
-from fedsplit.data.sources.sources import sources
+from fedsplit.data.sources import sources
 from fedsplit.errors import InputError
 from fedsplit.federation import authority
 from fedsplit.federation.keys import SigningKey

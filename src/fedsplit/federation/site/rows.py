@@ -21,8 +21,8 @@ from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.guards.thresholds import check_numbers
-from fedsplit.regression.client.moments import moments_of
 from fedsplit.regression.client.questions import FitQuestion, SumQuestion
+from fedsplit.regression.client.statistics import moments_of
 from fedsplit.regression.client.summing import Memory
 from fedsplit.statistic import Values
 

@@ -30,7 +30,7 @@ class Coding:
     strict : bool
         Whether to refuse answers that could disclose single rows.
     names : tuple of str
-        The clients of the cohort that take part.
+        The clients of the cohort that take part; empty for all of them.
     """
 
     plan: Plan
@@ -78,18 +78,6 @@ def key_of(coding: Coding, frame: Frame) -> str:
     return hashlib.sha256(codec.encode((coding, frame))).hexdigest()
 
 
-MOST_STEPS = 10_000
-"""The most gradient steps that one question may ask for."""
-
-MOST_POINTS = 1_000
-"""The most points on a line that one question may ask about."""
-
-MOST_NUMBERS = 200
-"""The most numbers that a function such as ``poly`` may know of the rows of all clients."""
-
-FARTHEST = 1e6
-"""How far the origin of the target may be, in root mean squares of the target here."""
-
 UNFIT = "the server sent coordinates that do not fit the columns here"
 
 
@@ -124,7 +112,7 @@ def _check_state(plan: BasicPlan) -> None:
     calls = {call.text for call in Formula(plan.formula).pooled}
     for text, state in plan.state.items():
         numbers = [each for part in state.values() for each in part]
-        if text not in calls or len(numbers) > MOST_NUMBERS:
+        if text not in calls or len(numbers) > 200:
             raise RequestError("the server sent a state that no function of the formula has")
         if not all(map(math.isfinite, numbers)):
             raise RequestError(f"the server sent a state of {text} that is not finite")
@@ -165,9 +153,9 @@ def check_scaling(scaling: Scaling, design: Design) -> None:
 
 def _check_origin(scaling: Scaling, moments: Moments) -> None:
     """Refuse an origin of the target that is far away; ``moments`` have been told."""
-    # beyond this a difference from the origin would lose the digits that tell rows apart
+    # a difference from an origin that is much larger loses the digits that tell rows apart
     size = math.sqrt(moments.target_scatter / moments.weight + moments.target_mean**2)
-    if size > 0 and abs(scaling.origin) > FARTHEST * size:
+    if size > 0 and abs(scaling.origin) > 1e6 * size:
         raise RequestError("the server sent an origin that is far from the targets here")
 
 
@@ -209,10 +197,7 @@ def check_question(question: Question, d: int) -> None:
     steps = max(
         getattr(question, "steps", 0), getattr(getattr(question, "solver", None), "steps", 0)
     )
-    if steps > MOST_STEPS:
-        raise RequestError(f"the server asked for {steps} steps, at most {MOST_STEPS} are allowed")
     points = len(getattr(question, "t", ()))
-    if points > MOST_POINTS:
-        raise RequestError(
-            f"the server asked for {points} points, at most {MOST_POINTS} are allowed"
-        )
+    for number, most, what in ((steps, 10_000, "steps"), (points, 1_000, "points")):
+        if number > most:
+            raise RequestError(f"the server asked for {number} {what}, at most {most} are allowed")

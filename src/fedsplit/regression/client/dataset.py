@@ -31,10 +31,10 @@ from fedsplit.regression.client.guards.ledger import DisclosureLedger
 from fedsplit.regression.client.guards.points import of_survey
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.guards.thresholds import Finding
-from fedsplit.regression.client.moments import OfArgument, TableRows
 from fedsplit.regression.client.noise import BoundedRows, bounded_rows
 from fedsplit.regression.client.plan import Plan, ReadRows
 from fedsplit.regression.client.privacy import Privacy
+from fedsplit.regression.client.statistics import OfArgument, TableRows
 from fedsplit.regression.client.survey import RowCounts, SurveyAnswer, locally_typed
 from fedsplit.regression.families.response import Trials, check_rows, of_counts, whole
 from fedsplit.statistic import RowSum, Statistic
@@ -58,8 +58,6 @@ class Dataset:
     ----------
     ledger : DisclosureLedger
         What was disclosed of the rows.
-    version : str
-        Which rows they are, where they may change.
     private : list of str
         What the owner alone should know of the last answers.
     """
@@ -73,7 +71,6 @@ class Dataset:
         self._source = source
         self._ids = ids
         self.ledger = DisclosureLedger()
-        self.version = ""
         self.private: list[str] = []
         # The rows of the last survey, which is followed by a design of the same.
         self._read: ReadRows | None = None

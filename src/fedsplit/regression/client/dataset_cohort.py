@@ -40,7 +40,6 @@ from fedsplit.regression.client.guards.rounding import (
 )
 from fedsplit.regression.client.guards.rules import WARN, Rules
 from fedsplit.regression.client.guards.thresholds import Finding
-from fedsplit.regression.client.moments import DesignMoments
 from fedsplit.regression.client.noise import BoundedRows
 from fedsplit.regression.client.privacy import Privacy
 from fedsplit.regression.client.questions import (
@@ -50,7 +49,7 @@ from fedsplit.regression.client.questions import (
     strict_is_asked,
 )
 from fedsplit.regression.client.release import Release
-from fedsplit.regression.client.rows import CostAt, FitRows
+from fedsplit.regression.client.statistics import CostAt, DesignMoments, FitRows
 from fedsplit.regression.client.summing import SumsOfCohort
 from fedsplit.regression.client.survey import SurveyAnswer
 from fedsplit.statistic import RowSum, Values
@@ -58,9 +57,6 @@ from fedsplit.threads import one_blas_thread
 
 RADIUS = "radius"
 """What radii of balls of constant Hessians are counted as."""
-
-MOST_RADII = 16
-"""Of the same rows: where a radius changes along a line is a number of one row."""
 
 
 class DatasetCohort:
@@ -137,21 +133,24 @@ class DatasetCohort:
             self._release = Release(self.datasets, rules, self.records)
             if not (rules.refuse or self.records or self.vectors):
                 return self._answer(request)
-            versions = [dataset.version for dataset in self.datasets.values()]
-            about = request.key, question, request.preparation, versions
+            about = request.key, question, request.preparation
             self._release.begin(sha256(codec.encode(about)).hexdigest(), question, self.vectors)
             try:
                 value = self._answer(request)
-                self._release.record(self._names_of(question), question)
+                self._release.record(self._asked(question), question)
             finally:
                 self._release = Release(self.datasets, WARN)
         return value
 
-    def _names_of(self, question: Question) -> Sequence[str]:
+    def names_of(self, coding: Coding) -> Sequence[str]:
+        """The clients that take part."""
+        return coding.names or self.names
+
+    def _asked(self, question: Question) -> Sequence[str]:
         """The clients that a question was answered for."""
         for each in question.singles():
-            if isinstance(each, FitQuestion) and each.names:
-                return each.names
+            if isinstance(each, FitQuestion) and each.coding is not None:
+                return self.names_of(each.coding)
         return [rows.name for rows in self.rows]
 
     def _answer(self, request: Request) -> Any:
@@ -184,7 +183,8 @@ class DatasetCohort:
     def _may_disclose_radius(self, j: int) -> bool:
         """Whether client j has disclosed few radii of balls of constant Hessians; it counts one."""
         dataset = self.datasets.get(self.rows[j].name)
-        if dataset is None or dataset.ledger.count(RADIUS) >= MOST_RADII:
+        # where a radius changes along a line is a number of one row
+        if dataset is None or dataset.ledger.count(RADIUS) >= 16:
             return False
         dataset.ledger.add(f"{RADIUS} {dataset.ledger.count(RADIUS)}", [], [RADIUS])
         return True
@@ -244,7 +244,8 @@ class DatasetCohort:
             ]
         if any(each.of_table for each in question.statistics.values()):
             rules = self.rules.asked(coding.strict)
-            return [self._of_table(question, self.datasets[name], rules) for name in coding.names]
+            names = self.names_of(coding)
+            return [self._of_table(question, self.datasets[name], rules) for name in names]
         # by their moments rows are recognised later: they are read again
         moments = [
             name for name, each in question.statistics.items() if isinstance(each, DesignMoments)
@@ -254,7 +255,6 @@ class DatasetCohort:
         for name in moments:
             for rows, answer in zip(self.rows, answers, strict=True):
                 self._told[rows.name] = answer.values[name]
-            self.coded(coding)
         return list(answers)
 
     def _of_table(self, question: SumQuestion, dataset: Dataset, rules: Rules) -> SumAnswer | None:
@@ -315,10 +315,11 @@ class DatasetCohort:
     def bounded(self, coding: Coding, privacy: Privacy) -> list[BoundedRows]:
         """The rows of each client for sums with noise, read once for all questions of a fit."""
         about = codec.encode((coding, privacy))
+        names = self.names_of(coding)
         if self._bounded is None or self._bounded[0] != about:
-            rows = [self.datasets[name].bounded(coding.plan, privacy) for name in coding.names]
+            rows = [self.datasets[name].bounded(coding.plan, privacy) for name in names]
             self._bounded = about, rows
-        for name in coding.names:
+        for name in names:
             self._release.state(name, None, list)  # noise bounds what is disclosed
         return self._bounded[1]
 
@@ -326,7 +327,7 @@ class DatasetCohort:
         """What the columns of a plan hold at each client."""
         rules = self.rules.asked(coding.strict)
         answers = []
-        for name in coding.names:
+        for name in self.names_of(coding):
             answer, counted = self.datasets[name].survey(coding.plan, rules)
             if self._release.open:
                 self._release.state(name, *((None, list) if counted is None else counted()))
@@ -341,16 +342,13 @@ class DatasetCohort:
     def code(self, coding: Coding) -> None:
         """Read and code the rows."""
         self._forget()
-        rules = self.rules.asked(coding.strict)
-        made = {name: self.datasets[name].code(coding.plan, rules) for name in coding.names}
+        rules, names = self.rules.asked(coding.strict), self.names_of(coding)
+        made = {name: self.datasets[name].code(coding.plan, rules) for name in names}
         self.rows = [rows for rows, _ in made.values()]
         self._findings = {
             rows.name: [*warnings, *self._withheld(rows)] for rows, warnings in made.values()
         }
         self._coding = coding
-
-    def coded(self, coding: Coding) -> None:
-        """Take note that the moments of coded rows are told."""
 
     def load_or_code(self, coding: Coding) -> None:
         """Have the rows in the units of the files: read again, unless they are at hand."""

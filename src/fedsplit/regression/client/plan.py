@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -360,15 +360,6 @@ class Plan(BasicPlan):
     """
 
     derived: Mapping[str, DerivedColumn] = field(default_factory=dict)
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Plan:
-        """A plan from its fields as JSON has them."""
-        derived = {
-            name: DerivedColumn(BasicPlan(**each["plan"]), each["coefficients"])
-            for name, each in record["derived"].items()
-        }
-        return cls(**{**record, "derived": derived})
 
     @cached_property
     def columns(self) -> list[str]:

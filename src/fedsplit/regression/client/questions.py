@@ -20,31 +20,23 @@ from fedsplit.clients.effects import Kind
 from fedsplit.clients.question import NOT_FINITE, Question
 from fedsplit.errors import RequestError
 from fedsplit.regression.client.coding import Coding, Frame
-from fedsplit.regression.client.fitted import (
+from fedsplit.regression.client.guards.thresholds import Finding
+from fedsplit.regression.client.noise import Noise, RowVectors, length_of, source_of, split
+from fedsplit.regression.client.privacy import Privacy, bounds_of
+from fedsplit.regression.client.statistics import (
     CalibrationCounts,
+    CombinedProducts,
     CostAlong,
+    DesignMoments,
     ExpectedInformation,
     LogLikelihood,
+    OfArgument,
     PearsonSquares,
     ResidualSizes,
     RowsAlong,
+    RowsInside,
     ScoreProducts,
 )
-from fedsplit.regression.client.guards.thresholds import Finding
-from fedsplit.regression.client.moments import (
-    CombinedProducts,
-    DesignMoments,
-    OfArgument,
-    RowsInside,
-)
-from fedsplit.regression.client.noise import (
-    Noise,
-    RowVectors,
-    length_of,
-    source_of,
-    split,
-)
-from fedsplit.regression.client.privacy import Privacy, bounds_of
 from fedsplit.statistic import STATISTICS, Shape, Statistic, Values
 from fedsplit.sums import Summands, Total
 
@@ -77,12 +69,9 @@ class FitQuestion(Question):
     ----------
     kind : str
         Of the row that it has in a trace.
-    adds : bool
-        Whether there are ``add`` and ``read``: it can be asked where only sums are told.
     """
 
     kind: ClassVar[Kind] = "handshake"
-    adds: ClassVar[bool] = False
     coding: Coding | None
 
     @abstractmethod
@@ -95,13 +84,18 @@ class FitQuestion(Question):
         return () if self.coding is None else self.coding.names
 
     def among(self, names: Sequence[str]) -> Self | None:
-        """The question as it goes to those of some clients that it is for; None if to nobody."""
+        """The question as it goes to those of some clients that it is for; None if to nobody.
+
+        Without names it goes to all of a cohort.
+        """
         coding = self.coding
         if coding is None:
             return self
         own = tuple(name for name in names if not coding.names or name in coding.names)
+        if names and not own:
+            return None
         # every subclass is a dataclass, which a type checker cannot know here
-        return replace(self, coding=replace(coding, names=own)) if own else None  # type: ignore[type-var]
+        return replace(self, coding=replace(coding, names=own))  # type: ignore[type-var]
 
     def check(self, entry: Any) -> str:
         """What is wrong with one client's entry: an empty text if nothing is."""
@@ -119,7 +113,7 @@ class FitQuestion(Question):
 
     @property
     def summable(self) -> bool:
-        return self.adds
+        return True
 
     def summands(self, value: Any) -> list[Summands]:
         found = []
@@ -180,7 +174,6 @@ class SumQuestion(FitQuestion):
     coding: Coding | None = None
 
     answer_type = list[SumAnswer | None]
-    adds = True
 
     @classmethod
     def name(cls) -> str:
@@ -265,7 +258,6 @@ class Settle(FitQuestion):
     answer_type = list[Mapping[str, Array]]
     prepares = True
     kind = "setup"
-    adds = True
 
     def answer(self, cohort: DatasetCohort, request: Request) -> list[Values]:
         return cohort.settle(self.coding, self.frame)
@@ -322,7 +314,6 @@ class NoisySums(FitQuestion):
 
     answer_type = list[NoisedSum]
     kind = "round"
-    adds = True
     repeatable = False
 
     @property
@@ -350,7 +341,7 @@ class NoisySums(FitQuestion):
         noise = Noise.of(self.privacy, self.shares)
         found = []
         rows = cohort.bounded(self.coding, self.privacy)
-        for name, own in zip(self.coding.names, rows, strict=True):
+        for name, own in zip(cohort.names_of(self.coding), rows, strict=True):
             drawn = noise.draw(self.length, source_of(self.privacy, name, self.number))
             sums = vectors.total(own, noise.step)
             noisy = [a + b for a, b in zip(sums, drawn, strict=True)]

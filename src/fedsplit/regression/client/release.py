@@ -184,7 +184,7 @@ class Release:
         ledger = dataset.ledger
         about = statistic, rows.plan, getattr(rows, "frame", None)
         same = about if limits[0].same is None else limits[0].same
-        key = sha256(codec.encode((limits[0].kind, same, dataset.version))).hexdigest()
+        key = sha256(codec.encode((limits[0].kind, same))).hexdigest()
         if key in ledger:
             return True
         for limit in limits:
@@ -213,7 +213,7 @@ class Release:
     def _record(self, name: str, question: Question) -> None:
         dataset = self._datasets[name]
         ledger, rules = dataset.ledger, self._rules
-        tags = [MATRIX] * bool(question.matrices) + [dataset.version] * bool(dataset.version)
+        tags = [MATRIX] * bool(question.matrices)
         if self._stated is None:
             if self._vectors and question.matrices:
                 ledger.add(self._key, [], tags)

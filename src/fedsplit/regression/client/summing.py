@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from fedsplit import fixed_point
-from fedsplit.channels.channel import Request, Unprepared
+from fedsplit.channels.channel import Request
 from fedsplit.channels.summed import FEWEST
 from fedsplit.clients.local_models import LastModels, LocalModel
-from fedsplit.clients.question import Question
 from fedsplit.clients.stacked import QUIET
 from fedsplit.errors import RequestError
 from fedsplit.fixed_point import Limbs
 from fedsplit.last_digits import KEPT, KEPT_OF_ROUNDED, LastDigits
-from fedsplit.regression.client.coding import Coding, key_of
 from fedsplit.regression.client.guards.thresholds import Finding
-from fedsplit.regression.client.questions import FitQuestion, Settle
-from fedsplit.regression.client.survey import Joint
+from fedsplit.regression.client.questions import FitQuestion
 from fedsplit.sums import Summands
 
 if TYPE_CHECKING:
@@ -33,22 +28,18 @@ class Memory(NamedTuple):
 
     Attributes
     ----------
-    keys : mapping of str to str
-        The own key by that of the one client, of the latest preparations.
     last : tuple of str and LastModels, or None
         The last models, with the key that they were made under.
     """
 
-    keys: Mapping[str, str] = MappingProxyType({})
     last: tuple[str, LastModels] | None = None
 
 
 class SumsOfCohort:
     """What a cohort adds to the sums of all clients.
 
-    The server asks one client that has the rows of all: the coding names that one, and so does the
-    key of what a cohort is prepared with. Of its own last models a cohort keeps what it needs for
-    its centres in the next round; if they are lost, it stays at x.
+    Of its own last models a cohort keeps what it needs for its centres in the next round; if they
+    are lost, it stays at x.
 
     Parameters
     ----------
@@ -93,15 +84,15 @@ class SumsOfCohort:
             raise RequestError(f"a sum of {request.m} clients, where {FEWEST} are the fewest")
         if isinstance(question, FitQuestion):
             question = question.for_sums(request.m)  # whatever the server says how many there are
-        self._note(request)
-        own = self._own(request._replace(question=question))
-        asked = own.question
-        if isinstance(asked, LocalModel):
-            asked = asked.centred(self._last(request.key))
-        value = (answer or self._cohort.answer)(own._replace(question=asked))
+        if any(isinstance(each, FitQuestion) and each.names for each in request.parts):
+            raise RequestError("a question about sums is for all clients, and names none")
+        asked = question
+        if isinstance(question, LocalModel):
+            asked = question.centred(self._last(request.key))
+        own = request._replace(question=asked, sums=False)
+        value = (answer or self._cohort.answer)(own)
         if isinstance(asked, LocalModel) and asked.hessian:
-            last = request.key, LastModels.of(value.parts)
-            self.memory = self.memory._replace(last=last)
+            self.memory = Memory((request.key, LastModels.of(value.parts)))
         if isinstance(question, FitQuestion):
             self._warn(question.entries(value))
         with np.errstate(**QUIET):
@@ -126,39 +117,3 @@ class SumsOfCohort:
         if last is None or last[0] != key:
             return None
         return last[1]
-
-    def _note(self, request: Request) -> None:
-        """Take note of the keys of preparations."""
-        for part in request.parts:
-            if isinstance(part, Settle):
-                latest = dict(list(self.memory.keys.items())[-1:])
-                own = key_of(self._named(part.coding), part.frame)
-                keys = latest | {key_of(part.coding, part.frame): own}
-                self.memory = self.memory._replace(keys=keys)
-
-    def _own(self, request: Request) -> Request:
-        """The request as the cohort understands it."""
-        key = ""
-        if request.key:
-            if request.key not in self.memory.keys:
-                raise Unprepared
-            key = self.memory.keys[request.key]
-        preparation = request.preparation
-        if preparation is not None:
-            preparation = self._recoded(preparation)
-        return Request(self._recoded(request.question), key, request.m, preparation)
-
-    def _recoded(self, question: Any) -> Question:
-        """The question with the names of the cohort's own clients."""
-        if isinstance(question, Joint):
-            parts = question.questions.items()
-            return Joint({name: self._recoded(each) for name, each in parts})  # type: ignore[misc]  # of the same kinds
-        coding = getattr(question, "coding", None)
-        if coding is None:
-            found: Question = question
-            return found
-        return replace(question, coding=self._named(coding))  # type: ignore[no-any-return]
-
-    def _named(self, coding: Coding) -> Coding:
-        """The coding of the cohort's own clients."""
-        return replace(coding, names=tuple(self._cohort.names))

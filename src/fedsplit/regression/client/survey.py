@@ -159,12 +159,11 @@ class Survey(FitQuestion):
     coding: Coding
 
     answer_type = list[SurveyAnswer]
-    adds = True
 
     def answer(self, cohort: DatasetCohort, request: Request) -> list[SurveyAnswer]:
         plan = self.coding.plan
         answers = cohort.survey(self.coding)
-        for name, answer in zip(self.coding.names, answers, strict=True):
+        for name, answer in zip(cohort.names_of(self.coding), answers, strict=True):
             if not plan.draft and answer.counts is not None:
                 for column, levels in plan.levels.items():
                     _check_declared(name, column, levels, answer.counts.levels.get(column, {}))
@@ -270,7 +269,6 @@ class Joint(FitQuestion):
 
     coding = None
     answer_type = dict[str, list[SurveyAnswer | SumAnswer | None]]
-    adds = True
 
     def singles(self) -> list[Question]:
         return list(self.questions.values())

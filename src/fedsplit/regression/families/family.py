@@ -20,13 +20,6 @@ if TYPE_CHECKING:  # a plan has a family, and a family reads the rows of a plan
     from fedsplit.regression.server.coordinates import Pool
 
 
-AT_REST = 1e-6
-"""Relative size below which a sum that would be zero without rounding is rounding."""
-
-CRUMB = 1e-3
-"""Lower bound on the terms of aᵀδ, relative to ‖a‖‖δ‖."""
-
-
 @dataclass(frozen=True)
 class Link:
     """η = g(μ), elementwise, where μ is the mean of the target and η the linear predictor.
@@ -96,11 +89,11 @@ def shares(A: Array, direction: Array, length: float | None = None) -> Array:
     terms = A * direction
     if length is None:
         length = float(np.linalg.norm(direction))
-    # Entries of the direction that would be zero without rounding are no terms.
-    crumbs = CRUMB * length * np.linalg.norm(A, axis=1)
+    # entries of the direction that would be zero without rounding are no terms
+    crumbs = 1e-3 * length * np.linalg.norm(A, axis=1)
     sizes = np.maximum(np.abs(terms).sum(axis=1), crumbs + np.finfo(np.float64).tiny)
     found: Array = terms.sum(axis=1) / sizes
-    found[np.abs(found) <= AT_REST] = 0.0
+    found[np.abs(found) <= 1e-6] = 0.0  # of a sum that would be zero without rounding
     return found
 
 

@@ -21,9 +21,6 @@ if TYPE_CHECKING:  # a plan has a family, and a family reads the rows of a plan
 
     from fedsplit.regression.client.plan import BasicPlan
 
-WHOLE = 1e-3
-"""A count may be so far from a whole number: R's tolerance."""
-
 
 class Groups(NamedTuple):
     """What is counted by group.
@@ -62,8 +59,8 @@ class Trials(NamedTuple):
 
 
 def whole(counts: Array) -> Mask:
-    """Which are whole numbers from 0 on, (n,)."""
-    valid: Mask = np.isfinite(counts) & (counts >= 0) & (np.abs(counts - np.rint(counts)) <= WHOLE)
+    """Which are whole numbers from 0 on, (n,), by R's tolerance."""
+    valid: Mask = np.isfinite(counts) & (counts >= 0) & (np.abs(counts - np.rint(counts)) <= 1e-3)
     return valid
 
 

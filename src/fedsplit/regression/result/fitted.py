@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import pandas as pd
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
-from fedsplit.arrays import Array
-from fedsplit.checks import share
+from fedsplit.arrays import Array, Mask
+from fedsplit.checks import one_of, share
+from fedsplit.clients.oracle import Incident
 from fedsplit.data.formula.formula import Formula
-from fedsplit.errors import InputError
-from fedsplit.loop.trace import Trace
+from fedsplit.data.frames import as_pandas
+from fedsplit.data.reading import PLAIN, Reading
+from fedsplit.data.sources import sources
+from fedsplit.data.types import as_value
+from fedsplit.errors import InputError, listed
+from fedsplit.loop.trace import Row, Trace
+from fedsplit.regression.client.design import Recession
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.families.family import Family
 from fedsplit.regression.options import Settings
 from fedsplit.regression.result import table
-from fedsplit.regression.result.prediction import Kind, Unseen, predict
-from fedsplit.regression.result.run import Computation
-from fedsplit.regression.server.report import Estimates
+from fedsplit.regression.server.report import Estimates, FitCertificate
 
 
 def t_tail(z: Any, df: float) -> Any:
@@ -326,3 +331,178 @@ class FittedModel(ABC):
         self.report(folder / io.PAGE)
         io.write_trace(self, folder / io.TRACE)
         self.save(folder)
+
+
+@dataclass(frozen=True, eq=False)
+class Computation:
+    """How a model was computed, and what is proved about it.
+
+    Attributes
+    ----------
+    certificate : FitCertificate
+    converged : bool
+        Whether the tolerance is proved.
+    trace : Trace
+        One row per exchange with the clients, from their files to the table.
+    first_round, rounds : int
+        Which row of the trace is the method's first, and how many there are of it, set-up and
+        proofs included.
+    proofs : sequence of (int, float or None)
+        The round of each proof, and the gap that it proves.
+    warnings : sequence of str
+        What could disclose single rows, and what was left out.
+    version : str
+        Of fedsplit.
+    removed : mapping of str to str
+        The clients that were removed during the run, with the reason: the model is that of the
+        others.
+    incidents : sequence of Incident
+        Answers of remote clients that failed or were refused.
+    logs : mapping of str to str
+        Between organisations, the number and the hash of the last line of each client's log when
+        the run ended, as in ``12:3f2a…``: with ``fedsplit audit`` its owner can show that the log
+        was not cut short since.
+    summed : sequence of str
+        With ``secure``, the clients whose answers were added up.
+    """
+
+    certificate: FitCertificate
+    converged: bool
+    trace: Trace
+    first_round: int
+    rounds: int
+    proofs: Sequence[tuple[int, float | None]]
+    warnings: Sequence[str]
+    version: str
+    removed: Mapping[str, str] = field(default_factory=dict)
+    incidents: Sequence[Incident] = ()
+    logs: Mapping[str, str] = field(default_factory=dict)
+    summed: Sequence[str] = ()
+
+    def among(self, others: Sequence[Row]) -> Computation:
+        """Return the run with the exchanges before and after its rounds.
+
+        Those of a run that lost a client have set-ups of their own, and come before.
+        """
+        early = [at for at, row in enumerate(others, 1) if row.kind in ("handshake", "setup")]
+        first = max(early, default=0)
+        rows = [*others[:first], *self.trace.rows, *others[first:]]
+        return replace(self, trace=Trace(self.trace.start, rows), first_round=first)
+
+    @property
+    def exchanges(self) -> int:
+        """The number of exchanges with every client."""
+        return sum(row.questions for row in self.trace.rows)
+
+    @property
+    def floats(self) -> int:
+        """Numbers sent, both ways, over all clients."""
+        return sum(row.floats_up + row.floats_down for row in self.trace.rows)
+
+    @property
+    def of_rounds(self) -> Trace:
+        """The rows of the method's rounds alone."""
+        last = self.first_round + self.rounds
+        return Trace(self.trace.start, self.trace.rows[self.first_round : last])
+
+    @property
+    def attendance(self) -> pd.DataFrame:
+        """How remote clients answered, one row per client.
+
+        Columns: rounds ``answered``, ``median`` and ``longest`` seconds to an answer, the number
+        of ``incidents``, and whether the client was ``removed``.
+        """
+        incidents = Counter(incident.client for incident in self.incidents)
+        latency = self.of_rounds.latency
+        names = list(dict.fromkeys([*latency, *self.removed]))
+        rows = []
+        for name in names:
+            seconds = latency.get(name, np.zeros(0))
+            answers = seconds[np.isfinite(seconds)]
+            median = longest = np.nan
+            if answers.size:
+                median = float(np.median(answers))
+                longest = float(np.max(answers))
+            rows.append((answers.size, median, longest, incidents[name], name in self.removed))
+        columns = ["answered", "median", "longest", "incidents", "removed"]
+        return pd.DataFrame(rows, columns=columns, index=pd.Index(names, name="client"))
+
+
+Kind: TypeAlias = Literal["mean", "link", "class"]
+Unseen: TypeAlias = Literal["error", "nan"]
+
+
+def predict(
+    plan: Plan,
+    family: Family,
+    coef: Array,
+    frame: object,
+    kind: Kind,
+    unseen: Unseen,
+    recessions: Sequence[Recession] = (),
+    reading: Reading = PLAIN,
+) -> pd.Series | pd.DataFrame:
+    """Predictions for the rows of a frame or a file; see ``Model.predict``."""
+    one_of("kind", kind, get_args(Kind))
+    one_of("unseen", unseen, get_args(Unseen))
+    if kind == "class" and not family.classifies:
+        raise InputError(f"{family.name} has no classes: use kind='mean'")
+    data = frame
+    if (table := as_pandas(frame)) is not None:
+        data = {"the frame": table}
+    found = sources(data, reading=reading)
+    if len(found) != 1:
+        raise InputError(f"predict takes one frame or file, got {len(found)}")
+    rows = plan.read_covariates(found[0], found[0].name)
+    strange = _unseen(plan, rows, found[0].name, unseen)
+    complete = ~rows.isna().any(axis=1).to_numpy() & ~strange
+    complete[complete] = plan.has_values(rows[complete])
+    _, A, o = plan.design(rows[complete], found[0].name)
+    eta = family.predictor(A, coef, o)
+    for recession in reversed(recessions):  # the first one goes furthest
+        moves = recession.moves(A)
+        eta = np.where(moves == 0, eta, np.copysign(np.inf, moves))
+    predicted = _from_predictor(plan, family, eta, kind)
+    values = np.full((len(rows), *predicted.shape[1:]), np.nan, dtype=predicted.dtype)
+    values[complete] = predicted
+    index = rows.index if table is None else table.index
+    if values.ndim == 1:
+        return pd.Series(values, index=index, name=Formula(plan.formula).target)
+    # The linear predictor of the reference class is zero, and is left out.
+    return pd.DataFrame(values, index=index, columns=list(plan.classes)[-values.shape[1] :])
+
+
+def _unseen(plan: Plan, rows: pd.DataFrame, where: str, unseen: Unseen) -> Mask:
+    """Which rows, (n,), have a level that no client had; an error unless it is to be NaN."""
+    strange = np.zeros(len(rows), dtype=bool)
+    for column, levels in plan.levels.items():
+        if column not in rows:
+            continue
+        values = rows[column]
+        found = (values.notna() & ~values.isin(levels)).to_numpy()
+        if found.any() and unseen == "error":
+            first = int(np.argmax(found))
+            raise InputError(
+                f"{where}: column {column}, row {first + 1}: {values.iloc[first]} is none of its "
+                f"levels {listed(levels)}; unseen='nan' gives such rows no prediction"
+            )
+        strange |= found
+    return strange
+
+
+def _from_predictor(plan: Plan, family: Family, eta: Array, kind: Kind) -> Array:
+    """The prediction of every row from its linear predictor."""
+    if kind == "link":
+        return eta
+    mean = family.link.mean(eta)
+    if kind == "mean":
+        return mean
+    winner = (mean > 0.5).astype(np.intp)
+    if mean.ndim == 2:
+        winner = np.argmax(mean, axis=1)
+    labels: list[object] = [0, 1]
+    if plan.classes:
+        held = plan.types[str(Formula(plan.formula).target_column)]
+        labels = [as_value(level, held) for level in plan.classes]
+    classes: Array = np.array(labels, dtype=object)[winner]
+    return classes

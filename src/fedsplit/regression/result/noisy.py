@@ -3,52 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
-
-import numpy as np
+from typing import Any, Literal
 
 from fedsplit.channels.history import History
 from fedsplit.loop.trace import Trace
-from fedsplit.regression.client.privacy import Privacy, noise_multiplier
-from fedsplit.regression.options import Settings
+from fedsplit.regression.client.privacy import Privacy
 from fedsplit.regression.result import table
-from fedsplit.regression.result.fitted import FittedModel
-from fedsplit.regression.result.run import Computation
-from fedsplit.regression.server.private import PrivateEstimate, PrivateSearch
-from fedsplit.regression.server.report import Estimates, FitCertificate
+from fedsplit.regression.result.fitted import Computation, FittedModel
+from fedsplit.regression.server.private import PrivateSearch
+from fedsplit.regression.server.report import Estimates, FitCertificate, NoiseReport
 from fedsplit.version import __version__
-
-
-class NoiseReport(NamedTuple):
-    """What is known of the noise in an estimate.
-
-    Attributes
-    ----------
-    clients : sequence of str
-        Who took part.
-    rows, rows_error : float
-        The number of rows, with noise, and the standard deviation of that noise.
-    dispersion : float
-        φ, with noise, or an upper bound; nan where the noise hides it.
-    noise_se : sequence of float
-        The part of the noise in each standard error.
-    multiplier : float
-        The standard deviation of the noise over the sensitivity of all answers together.
-    score, weight : float
-        The bounds of a row.
-    """
-
-    clients: Sequence[str]
-    rows: float
-    rows_error: float
-    dispersion: float
-    noise_se: Sequence[float]
-    multiplier: float
-    score: float
-    weight: float
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -159,42 +125,23 @@ class NoisyModel(FittedModel):
 
 
 def noisy_model(
-    settings: Settings, search: PrivateSearch, found: PrivateEstimate, history: History
+    search: PrivateSearch, estimates: Estimates, noise: NoiseReport, history: History
 ) -> NoisyModel:
-    """Make a model of a noisy estimate, without anything about single clients or a proof."""
-    privacy = search.privacy
-    noise_se = np.sqrt(np.diag(found.noise_covariance))
-    errors = noise_se
-    if found.covariance is not None:
-        errors = np.sqrt(np.diag(found.covariance))
+    """Make a model of noisy estimates, without anything about single clients or a proof."""
     trace = Trace(math.nan, list(history.exchanges))
-    return NoisyModel(
-        plan=found.plan,
-        settings=settings,
-        estimates=Estimates(found.plan.names, found.coef, found.covariance, None, errors),
-        run=Computation(
-            certificate=FitCertificate(
-                None, None, "the estimate has noise in it, for privacy, and is not the pooled fit"
-            ),
-            converged=False,
-            trace=trace,
-            first_round=0,
-            rounds=len(trace),
-            proofs=[],
-            warnings=found.warnings,
-            version=__version__,
-            incidents=list(history.incidents),
-            logs=dict(history.logs),
-            summed=search.summed,
+    run = Computation(
+        certificate=FitCertificate(
+            None, None, "the estimate has noise in it, for privacy, and is not the pooled fit"
         ),
-        noise=NoiseReport(
-            clients=list(found.clients),
-            rows=found.rows,
-            rows_error=found.rows_error,
-            dispersion=found.dispersion,
-            noise_se=noise_se.tolist(),
-            multiplier=noise_multiplier(privacy.epsilon, privacy.delta),
-            score=search.bounds.score,
-            weight=search.bounds.weight,
-        ),
+        converged=False,
+        trace=trace,
+        first_round=0,
+        rounds=len(trace),
+        proofs=[],
+        warnings=search.warnings,
+        version=__version__,
+        incidents=list(history.incidents),
+        logs=dict(history.logs),
+        summed=search.summed,
     )
+    return NoisyModel(search.plan, search.settings, run, estimates, noise)

@@ -47,9 +47,6 @@ WIDTH = 4.9
 LINE = 0.23
 """Height of one labelled line in a figure, in inches."""
 
-SPAN = 30.0
-"""Coefficients share an axis where none is more than this many times as large as another."""
-
 MOST_CLIENTS = 40
 """The number of clients that are drawn: those whose absence would move the answer most."""
 
@@ -402,10 +399,10 @@ def _reach(ends: Array) -> Array:
 
 
 def _alike(reach: Array, which: NDArray[np.intp]) -> list[NDArray[np.intp]]:
-    """``which`` in groups, largest first, cut at the widest gaps until each is within SPAN."""
+    """``which`` in groups of a factor of 30 at most, largest first, cut at the widest gaps."""
     order = np.argsort(-reach, kind="stable")
     sizes = reach[order]
-    if not len(which) or sizes[0] <= SPAN * sizes[-1]:
+    if not len(which) or sizes[0] <= 30.0 * sizes[-1]:
         return [which]
     cut = int(np.argmax(sizes[:-1] / sizes[1:])) + 1
     parts = (np.sort(order[:cut]), np.sort(order[cut:]))

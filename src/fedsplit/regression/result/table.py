@@ -28,9 +28,6 @@ POOLED = (
 )
 """The keys in JSON of what is known of a pooled fit alone: null for one with noise."""
 
-MOST_INCIDENTS = 10
-"""How many clients have a line for their incidents."""
-
 
 class Summary(str):
     """Text that a prompt shows as it is printed."""
@@ -130,10 +127,10 @@ def foot(model: Model) -> Iterator[str]:
     for (name, what), times in incidents.items():
         repeated = f" ({times} times)" * (times > 1)
         by_client.setdefault(name, []).append(f"{what}{repeated}")
-    for name, parts in list(by_client.items())[:MOST_INCIDENTS]:
+    for name, parts in list(by_client.items())[:10]:
         yield f"incident: client {name}: {listed(parts, 3)}"
-    if len(by_client) > MOST_INCIDENTS:
-        yield f"incident: {len(by_client) - MOST_INCIDENTS:,} more clients"
+    if len(by_client) > 10:
+        yield f"incident: {len(by_client) - 10:,} more clients"
     for text in model.warnings:
         yield f"warning: {text}"
 

@@ -25,9 +25,9 @@ from fedsplit.loop.trace import Row
 from fedsplit.regression.client.coding import Coding
 from fedsplit.regression.client.design import Moments
 from fedsplit.regression.client.guards.thresholds import Finding, in_lines
-from fedsplit.regression.client.moments import OfArgument, RowsInside
 from fedsplit.regression.client.plan import DerivedColumn, Plan, columns_of
 from fedsplit.regression.client.questions import SumAnswer, SumQuestion
+from fedsplit.regression.client.statistics import OfArgument, RowsInside
 from fedsplit.regression.client.survey import RowCounts, Survey, SurveyAnswer
 from fedsplit.regression.families import parameters_of
 from fedsplit.regression.options import Settings
@@ -38,12 +38,7 @@ from fedsplit.regression.server.columns import (
     with_levels,
     with_types,
 )
-from fedsplit.regression.server.federation import (
-    BeforeSums,
-    CodedRows,
-    SummedClients,
-    code_rows,
-)
+from fedsplit.regression.server.federation import BeforeSums, CodedRows, SummedClients, code_rows
 from fedsplit.statistic import Statistic
 
 USED = ""

@@ -22,13 +22,10 @@ from fedsplit.arrays import Array, Mask
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.design import Moments, Scaling, combine
-from fedsplit.regression.client.moments import CombinedProducts
+from fedsplit.regression.client.statistics import CombinedProducts
 from fedsplit.regression.families.family import Block
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.federation import CodedRows, sums_of
-
-ALIKE = 1e-13
-"""A column whose deviation is a smaller share of its mean is constant, but for rounding."""
 
 
 class Pool:
@@ -105,7 +102,8 @@ class Pool:
         """Which columns have the same value in every row, (p,)."""
         variance = np.diag(self.scatter) / self.weight
         size = np.maximum(np.square(self.mean), np.finfo(np.float64).tiny)
-        same: Mask = variance <= ALIKE**2 * size
+        # a deviation that is a smaller share of the mean is rounding
+        same: Mask = variance <= 1e-13**2 * size
         return same
 
     @property
@@ -169,21 +167,6 @@ class Pool:
         return self.cross / (scaling.scale * scaling.unit) + self.weight * target * mean
 
 
-ALIASED = 1e-11
-"""A column is aliased if the columns before it leave no more than this share of its length.
-
-It is the tolerance of R's ``glm``.
-"""
-
-ROUNDING = 1e-15
-"""About how far products of columns of unit length are off."""
-
-POOR = 1e4
-"""A squared length below so many times its rounding is not used."""
-
-MOST_PASSES = 6
-"""What moments cannot resolve after so many times counts as aliased."""
-
 CANCELLING = 1e4
 """Terms so many times larger than their sum are added up in twice the working precision."""
 
@@ -226,7 +209,8 @@ def orthogonalise(rows: CodedRows, pool: Pool, scaling: Scaling) -> Dialogue[Ort
         Of the columns.
     """
     p = len(pool.names)
-    limits = ALIASED * pool.sizes / scaling.scale
+    # R's glm too calls a column aliased if those before it leave no more of its length
+    limits = 1e-11 * pool.sizes / scaling.scale
     empty = pool.empty
     aliased = {i: np.zeros(p) for i in np.flatnonzero(empty).tolist()}
     directions = np.eye(p)
@@ -234,7 +218,7 @@ def orthogonalise(rows: CodedRows, pool: Pool, scaling: Scaling) -> Dialogue[Ort
     G = pool.products(scaling) / pool.weight
     G[empty] = 0.0
     G[:, empty] = 0.0
-    for left in reversed(range(MOST_PASSES)):
+    for left in reversed(range(6)):  # what moments cannot resolve by then counts as aliased
         step = _eliminate(G, limits)
         if not step.poor.any() or not left:
             break
@@ -302,12 +286,13 @@ def _eliminate(G: Array, limits: Array) -> Elimination:
             row = solve_triangular(L[:k, :k], correlations, lower=True)
             weights = solve_triangular(L[:k, :k].T, row)
         share = 1.0 - float(row @ row)
-        rounding = ROUNDING * (1.0 + np.abs(weights).sum()) ** 2
+        # products of columns of unit length are off by about 1e-15
+        rounding = 1e-15 * (1.0 + np.abs(weights).sum()) ** 2
         length = np.sqrt(max(share, rounding))
         lengths[i] = length * sizes[i]
         residuals[kept, i] = -weights / (sizes[kept] * length)
         residuals[i, i] = 1.0 / lengths[i]
-        poor[i] = share <= POOR * rounding
+        poor[i] = share <= 1e4 * rounding
         if not poor[i] and lengths[i] > limits[i]:
             L[k, : k + 1] = [*row, length]
             kept.append(i)

@@ -34,17 +34,14 @@ from fedsplit.regression.client.coding import Coding, Frame, key_of
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import Moments
 from fedsplit.regression.client.guards.thresholds import Finding
-from fedsplit.regression.client.moments import DesignMoments, moments_of
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.questions import FitQuestion, Settle, SumAnswer, SumQuestion
+from fedsplit.regression.client.statistics import DesignMoments, moments_of
 from fedsplit.regression.client.survey import joined
 from fedsplit.statistic import Statistic, Values
 from fedsplit.threads import one_blas_thread
 
 R = TypeVar("R")
-
-QUICK = 200
-"""With more coefficients a proof for a progress bar takes longer than a round."""
 
 
 @dataclass(frozen=True)
@@ -287,7 +284,8 @@ class FitDriver:
         requests: dict[int, Request] = {}
         own: dict[int, dict[str, FitQuestion]] = {}
         for at, names in members.cohorts.items():
-            parts = {key: each.among(names) for key, each in questions.items()}
+            among = () if members.summed else names
+            parts = {key: each.among(among) for key, each in questions.items()}
             own[at] = {key: each for key, each in parts.items() if each is not None}
             if own[at]:
                 requests[at] = Request(joined(own[at]))
@@ -305,7 +303,8 @@ class FitDriver:
             return
         clients = conversation.clients
         bound = effect.proved
-        if effect.proof is not None and not clients.recorded and clients.d <= QUICK:
+        # with more coefficients a proof takes longer than a round
+        if effect.proof is not None and not clients.recorded and clients.d <= 200:
             bound = converse(effect.proof, clients).gap
         gap = effect.gap if bound is None else bound
         rows = self.trace.rows
@@ -378,7 +377,11 @@ def release_rows(channel: Channel) -> None:
 
 def _codings(members: Members, rows: CodedRows) -> dict[int, Coding]:
     """By cohort, the coding of its clients' rows."""
-    return {at: Coding(rows.plan, rows.strict, names) for at, names in members.cohorts.items()}
+    # sums are those of all clients, under whatever name a channel has for them together
+    return {
+        at: Coding(rows.plan, rows.strict, () if members.summed else names)
+        for at, names in members.cohorts.items()
+    }
 
 
 class FitClients(RemoteClients):
@@ -395,7 +398,7 @@ class FitClients(RemoteClients):
     def __init__(self, members: Members, codings: dict[int, Coding], costs: RowCosts) -> None:
         frame = costs.frame
         told = costs.rows.told
-        identified = {at: [told[name] for name in coding.names] for at, coding in codings.items()}
+        identified = {at: [told[name] for name in members.cohorts[at]] for at in codings}
         super().__init__(
             members,
             len(frame.ridge),

@@ -25,8 +25,6 @@ from fedsplit.regression.server.federation import Reported
 from fedsplit.regression.server.minimise import Minimum, Proof
 from fedsplit.regression.server.problem import FitProblem, inverse
 
-REASON = "the penalised likelihood need not be concave: a stationary point is all that is proved"
-
 
 @dataclass(frozen=True)
 class FirthPoint:
@@ -135,7 +133,8 @@ def firth(problem: FitProblem, x: Array) -> Dialogue[FirthMinimum]:
             gone.reached = problem.by_name(search.now.x)
         raise
     parts = now.parts
-    certificate = Certificate(None, None, now.objective, REASON)
+    why = "the penalised likelihood need not be concave: a stationary point is all that is proved"
+    certificate = Certificate(None, None, now.objective, why)
     # only the score is claimed to be small, not a distance
     scalars = ProofScalars.of(
         {name: parts[name] for name in ("value", "floor")} | {"norm": np.zeros(problem.m)}
@@ -155,16 +154,6 @@ class FirthSearch:
         Bound on the length of the modified score in the norm of H⁻¹.
     rounds : int
         The most questions.
-    lag : float
-        The leverages of the last x serve at this one if they move the score by a smaller share.
-    longest : float
-        A step that the objective refuses moves no predictor by more, when it is tried again.
-    cuts : int
-        How often a step is shortened before the search gives up.
-    memory : int
-        How many moves, and changes of the penalty's gradient, correct the curvature.
-    standstill : int
-        Steps in a row that neither lower the objective nor halve the score: the rest is rounding.
 
     Attributes
     ----------
@@ -178,11 +167,6 @@ class FirthSearch:
 
     tol: float
     rounds: int
-    lag: float = 0.1
-    longest: float = 5.0
-    cuts: int = 40
-    memory: int = 10
-    standstill: int = 20
 
     def __post_init__(self) -> None:
         self.count = 0
@@ -202,12 +186,13 @@ class FirthSearch:
         self.now = now = yield from self.consistent(now)
         least = now.distance
         idle = 0
-        while now.distance > self.tol and idle < self.standstill:
+        # steps in a row that neither lower the objective nor halve the score are rounding
+        while now.distance > self.tol and idle < 20:
             after = yield from self.step(now)
             if after is None:
                 break
             change = (now.parts["slope"] - after.parts["slope"]).sum(axis=0)
-            self.pairs = [*self.pairs, (after.x - now.x, change)][-self.memory :]
+            self.pairs = [*self.pairs, (after.x - now.x, change)][-10:]
             lower = after.objective < now.objective - now.rounding
             nearer = after.distance <= 0.5 * least
             idle = 0 if lower or nearer else idle + 1
@@ -220,7 +205,7 @@ class FirthSearch:
     def step(self, now: FirthPoint) -> Dialogue[FirthPoint | None]:
         """The next x, at which the objective does not rise; None if there is none."""
         step = -_inverse_curvature(now, self.pairs) @ now.gradient
-        for _ in range(self.cuts):
+        for _ in range(40):
             if self.spent or not np.isfinite(step).all():
                 return None
             point = yield from self.ask(now.x + step, now.inverse, now.x)
@@ -228,12 +213,13 @@ class FirthSearch:
                 return (yield from self.consistent(point))
             # the curvature that was learnt elsewhere misleads here
             self.pairs = []
-            step = step * min(0.5, self.longest / max(point.parts["spread"].max(), self.longest))
+            # nor is any predictor to move by more than 5
+            step = step * min(0.5, 5.0 / max(point.parts["spread"].max(), 5.0))
         return None
 
     def consistent(self, point: FirthPoint) -> Dialogue[FirthPoint]:
         """The point with leverages that are close enough to those at x."""
-        if point.lag <= self.lag * max(point.score, self.tol) or self.spent:
+        if point.lag <= 0.1 * max(point.score, self.tol) or self.spent:
             return point
         # if this is the end, the standard errors come with it
         return (yield from self.ask_again(point, augmented=point.score <= self.tol))

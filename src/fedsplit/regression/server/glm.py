@@ -18,9 +18,9 @@ from fedsplit.methods import parse
 from fedsplit.methods.method import Method
 from fedsplit.penalties.penalty import FitPenalty
 from fedsplit.regression.client.design import Recession
-from fedsplit.regression.client.fitted import CostAlong, ResidualSizes, with_ridge
 from fedsplit.regression.client.guards.thresholds import in_lines
 from fedsplit.regression.client.questions import SumAnswer, SumQuestion
+from fedsplit.regression.client.statistics import CostAlong, ResidualSizes, with_ridge
 from fedsplit.regression.server.agreement import Agreement
 from fedsplit.regression.server.federation import AboutCosts, InTrace, about
 from fedsplit.regression.server.firth import FirthMinimum, firth
@@ -45,9 +45,6 @@ from fedsplit.regression.server.separation import Limit
 
 SIZES = Histogram(first=-14.0, step=1 / 6, cells=100)
 """Residuals of 2^-14 to 6.3 units, each cell an eighth wider than the one below."""
-
-NORMAL = 0.6745
-"""The median of |z| of a standard normal z: deviations are comparable with standard ones."""
 
 
 def with_spread(problem: FitProblem, x: Array, unit: float) -> Dialogue[FitProblem]:
@@ -77,25 +74,8 @@ def spread_of(counts: Array) -> float:
     below = counts.cumsum() / counts.sum()
     edges = np.append(SIZES.edges, SIZES.edges[-1])
     median = 2.0 ** float(np.interp(0.5, below, edges))
-    return float(f"{median / NORMAL:.1e}")
-
-
-ENOUGH = 1e-6
-"""The tolerance, in standard errors, of a fit whose residuals are only counted.
-
-It is the same for every tolerance of the model, so that all of them have the same δ.
-"""
-
-SHRINKING = 0.95
-"""Residuals whose deviation is more than this share of that before have stopped to shrink."""
-
-LEAST_SPREAD = 1e-9
-"""Deviations of the target: residuals that are smaller are rounding."""
-
-MOST_FITS = 20
-
-ROWS_PER_COEFFICIENT = 2
-"""With fewer, the residuals of a fit say little: those of the intercept alone are taken."""
+    # 0.6745 is the median of |z|: deviations are comparable with those of a normal z
+    return float(f"{median / 0.6745:.1e}")
 
 
 @dataclass(frozen=True)
@@ -151,24 +131,25 @@ def in_robust_units(problem: FitProblem) -> Dialogue[FitProblem]:
     """
     if not problem.family.robust:
         return problem
-    plain = problem.with_penalties(0.0, 0.0, ENOUGH)
+    # of which residuals are only counted; whatever the tolerance of the model, it has the same δ
+    plain = problem.with_penalties(0.0, 0.0, tol=1e-6)
     before = problem.pool.deviation
     x = plain.least_squares
-    # with as many coefficients as rows there are hardly any residuals
-    if x is None or problem.pool.n < ROWS_PER_COEFFICIENT * problem.d:
+    # with about as many coefficients as rows the residuals of a fit say little
+    if x is None or problem.pool.n < 2 * problem.d:
         plain = yield from with_spread(plain, plain.intercept_alone, before)
         return in_units_of(problem, plain.frame.spread)
     plain = yield from with_spread(plain, x, before)
-    least = LEAST_SPREAD * before
-    for _ in range(MOST_FITS):
+    rounding = 1e-9 * before
+    for _ in range(20):
         before = plain.frame.spread
         found = yield from estimate(plain, None, x, Measures(plain))
         x = found.x
         after = yield from with_spread(plain, x, before)
-        if after.frame.spread < least:
+        if after.frame.spread < rounding:
             break
         plain = after
-        if after.frame.spread > SHRINKING * before:
+        if after.frame.spread > 0.95 * before:  # they have stopped to shrink
             break
     return in_units_of(problem, plain.frame.spread)
 

@@ -25,7 +25,8 @@ from fedsplit.data.pooled.function import State
 from fedsplit.dialogue import Dialogue
 from fedsplit.loop.certificate import ScaledHessian, near
 from fedsplit.regression.client.design import Calibration, products_among
-from fedsplit.regression.client.fitted import (
+from fedsplit.regression.client.questions import SumAnswer, SumQuestion
+from fedsplit.regression.client.statistics import (
     LEAST_CLUSTERS,
     CalibrationCounts,
     CostAlong,
@@ -34,7 +35,6 @@ from fedsplit.regression.client.fitted import (
     PearsonSquares,
     ScoreProducts,
 )
-from fedsplit.regression.client.questions import SumAnswer, SumQuestion
 from fedsplit.regression.server.agreement import Agreement
 from fedsplit.regression.server.clustered import (
     ClusteredCovariance,
@@ -58,17 +58,8 @@ ROUNDING = np.finfo(np.float64).eps / 2.0
 SUMMATION = 16.0
 """Roundings in sums over the rows of a client, which are added up pairwise or in blocks."""
 
-EVALUATION = 32.0
-"""Roundings in offsets, targets, means and slopes, in units of the predictor."""
-
-
-FUNCTION = 4
-"""Roundings of a function such as ``log`` or ``scale``, relative to its value."""
-
 FACTORS = re.compile(r":(?![^(\[{]*[)\]}])")
 """Between the factors of a term, and not inside of one."""
-
-OPERATIONS = re.compile(r"[-+*/^]")
 
 
 class Evaluation(NamedTuple):
@@ -110,8 +101,9 @@ def evaluation_of(pool: Pool, state: Mapping[str, State], coordinates: Coordinat
     for k, own in enumerate(factors):
         # a category has ones and zeros, and a column that is quoted is no operation
         computed = [each for each in own if not each.endswith(("]", "`"))]
-        operations = len(OPERATIONS.findall("".join(computed)))
-        functions = FUNCTION * sum(each.count("(") for each in computed)
+        operations = len(re.findall(r"[-+*/^]", "".join(computed)))
+        # a function such as log is good to about four roundings of its value
+        functions = 4 * sum(each.count("(") for each in computed)
         roundings[k] = max(0, len(computed) - 1) + operations + functions
         for at, each in enumerate(own):
             agreed = state.get(each, {})
@@ -197,7 +189,8 @@ def gradient_error(
     fitted = math.sqrt(max(0.0, float(x @ H @ x)))
     parts = [
         np.abs(x) @ (errors + len(x) * sizes),
-        EVALUATION * sizes.max() + 4.0 * residual,
+        # of offsets, targets, means and slopes, in units of the predictor
+        32.0 * sizes.max() + 4.0 * residual,
         residual * math.sqrt(relative @ correlated @ relative),
         SUMMATION * (residual + fitted) * math.sqrt(correlated.sum()),
     ]
@@ -226,20 +219,8 @@ LEAST_DISPERSION = 1e-6
 A better fit has standard errors so small that rounding shows in them.
 """
 
-MOST_STEPS = 50
-"""Of Newton's method in the intercepts alone, halved steps included."""
-
-STEEP = 1e-12
-"""A slope below this share of the weight of all rows is rounding."""
-
-SMALL = 1e-20
-"""A squared Newton decrement below this share of the objective moves no digit of a deviance."""
-
 MOST_ROUNDING = 1e-6
 """In standard errors: a fit that the arithmetic may have moved further is not converged."""
-
-CLIENT_COLUMNS = ("n", "missing", "leverage", "score", "shift", "coefficient")
-"""The columns of ``contributions``."""
 
 
 @dataclass(frozen=True)
@@ -423,11 +404,11 @@ def null_deviance(point: Point) -> Dialogue[float | None]:
     x, directions = problem.intercept_alone, problem.intercepts
     costs = [each["null"] for each in point.fits if "null" in each]
     least, slope = _sums(costs)
-    steep = STEEP * problem.pool.weight
+    steep = 1e-12 * problem.pool.weight  # a smaller slope is rounding
     if (np.abs(slope) > steep).any():
         least = math.inf
         step: Array = np.zeros(directions.shape[1])
-        for _ in range(MOST_STEPS):
+        for _ in range(50):  # halved steps included
             answers: list[SumAnswer] = yield SumQuestion({"": CostAlong(x, directions, True)})
             costs = [each.values[""] for each in answers]
             value, slope = _sums(costs)
@@ -438,7 +419,8 @@ def null_deviance(point: Point) -> Dialogue[float | None]:
                 continue
             least = value
             step = np.linalg.solve(np.sum([each["curvature"] for each in costs], axis=0), slope)
-            if (np.abs(slope) <= steep).all() or slope @ step <= SMALL * abs(value):
+            # so small a squared Newton decrement moves no digit of a deviance
+            if (np.abs(slope) <= steep).all() or slope @ step <= 1e-20 * abs(value):
                 break
             x = x - directions @ step
     floor = float(np.sum(point.proof.scalars.floor))
@@ -563,4 +545,5 @@ def contributions(point: Point, missing: Mapping[str, int]) -> pd.DataFrame:
                 coefficient = names[most]
         rows[name] = (n, missing[name], leverage, score, shift, coefficient)
     index = pd.Index(list(rows), name="client")
-    return pd.DataFrame(list(rows.values()), index=index, columns=list(CLIENT_COLUMNS))
+    columns = ["n", "missing", "leverage", "score", "shift", "coefficient"]
+    return pd.DataFrame(list(rows.values()), index=index, columns=columns)

@@ -182,18 +182,10 @@ class ProvedDistance:
     proof : Proof or None
         The last one.
     proofs : list of (int, Certificate)
-    near : float
-        Times the tolerance: a radius within which the distance in standard errors is computed,
-        which may need a question.
-    exact : float
-        Information matrices that can be off by no larger share are those of x.
     sure : float
         Of the tolerance: a distance that is expected to be smaller is expected to be the last.
     caution : float
         Times the gap that a move promises: that of a slow method is some hundred times larger.
-    idle : int
-        Rounds in a row that bring nothing, after which a search ends. One may be an accident, and
-        so may be a few where moves are all that is known: two more.
     """
 
     method: Method[Any]
@@ -207,11 +199,8 @@ class ProvedDistance:
     count: int = 0
     proof: Proof | None = None
     proofs: list[tuple[int, Certificate]] = field(default_factory=list)
-    near: float = 100.0
-    exact: float = 2.0**-33
     sure: float = 0.1
     caution: float = 100.0
-    idle: int = 3
 
     def __post_init__(self) -> None:
         self.limit = max(1, self.rounds - PROOF)
@@ -274,8 +263,9 @@ class ProvedDistance:
         proof = proof_of(x, *answers, *self._penalised(state), least, self.kernel)
         yield from self._take(proof)
         radius = math.inf if proof.certificate.radius is None else proof.certificate.radius
-        if radius <= self.near * self.tol and (yield from self.judge.distance(proof)) <= self.tol:
-            if evidence.spread.max() > self.exact:
+        # far from the tolerance the distance in standard errors can wait: it may cost a question
+        if radius <= 100.0 * self.tol and (yield from self.judge.distance(proof)) <= self.tol:
+            if evidence.spread.max() > 2.0**-33:  # else the matrices are those of x
                 answer = yield Everyone(Information(x))
                 self.proof = proof._replace(information=answer.rows)
             return "certificate"
@@ -293,7 +283,8 @@ class ProvedDistance:
         self._closest = min(radius, self._closest)
         if self._may_close and not in_vain and next_one <= self.sure * self.tol:
             return "certificate" if (yield from self._close(ahead, proof)) else None
-        return "residual" if self._idle >= self.idle else None  # rounding leaves no better bound
+        # one round that brings nothing may be an accident: rounding leaves no better bound
+        return "residual" if self._idle >= 3 else None
 
     def _close(self, x: Array, before: Proof) -> Dialogue[bool]:
         """Ask about the next point as the last one; whether it is near enough."""
@@ -326,7 +317,7 @@ class ProvedDistance:
     @property
     def _stands(self) -> bool:
         """Whether the method moves no more, wherever that is."""
-        return self._idle >= self.idle + 2
+        return self._idle >= 5  # where moves are all that is known, a few may be an accident
 
     def prove(self, state: Any) -> Dialogue[StoppedBy | None]:
         """Ask for a proof at x; None if it falls short, and the rounds are to go on.

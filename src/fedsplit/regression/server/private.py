@@ -16,49 +16,13 @@ from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError, ShortClip, listed
 from fedsplit.regression.client.noise import Noise
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.privacy import DeclaredColumns, DerivativeBounds, Privacy, bounds_of
+from fedsplit.regression.client.privacy import DeclaredColumns, Privacy, bounds_of, noise_multiplier
 from fedsplit.regression.client.questions import NoisedSum, NoisySums
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import draft_of, with_declarations
 from fedsplit.regression.server.columns import with_levels
 from fedsplit.regression.server.federation import CodedRows
-
-LONGEST_STEP = 1.5
-"""The most that a step moves η, as a root mean square over the rows, where φ is not quadratic."""
-
-UNSETTLED = 3.0
-"""A last step of more standard errors than this shows that more questions are needed."""
-
-
-class PrivateEstimate(NamedTuple):
-    """What a fit with noise ends with.
-
-    Attributes
-    ----------
-    plan : Plan
-    clients : sequence of str
-        Who took part.
-    coef : (p,) array
-        In the units of the data.
-    covariance : (p, p) array or None
-        With the part of the noise; None where that hides the dispersion, or some coefficients.
-    noise_covariance : (p, p) array
-        The part of the noise.
-    dispersion : float
-    rows, rows_error : float
-        The number of rows with noise, and the standard deviation of that noise.
-    warnings : list of str
-    """
-
-    plan: Plan
-    clients: Sequence[str]
-    coef: Array
-    covariance: Array | None
-    noise_covariance: Array
-    dispersion: float
-    rows: float
-    rows_error: float
-    warnings: list[str]
+from fedsplit.regression.server.report import Estimates, NoiseReport
 
 
 class NoisyAnswer(NamedTuple):
@@ -107,25 +71,27 @@ class PrivateSearch:
     def __init__(self, members: Members, plan: Plan, settings: Settings) -> None:
         assert settings.dp is not None
         self._rows = CodedRows(tuple(members.names), plan, strict=False)
-        self._plan = plan
-        self._family = settings.chosen_family
-        self.privacy: Privacy = settings.dp
-        self.bounds: DerivativeBounds = bounds_of(self._family, self.privacy)
-        self.columns = declared_columns(plan, self.privacy)
+        self.plan = plan
+        self.settings = settings
         self.summed = members.summed
-        self.clients = self.summed or members.names
+        self.warnings: list[str] = []
+        self._family = settings.chosen_family
+        self._privacy: Privacy = settings.dp
+        self._bounds = bounds_of(self._family, self._privacy)
+        ranges, intercept = self._privacy.ranges or {}, plan.parsed.intercept
+        self._back = DeclaredColumns.of(plan.names, ranges, intercept).back
+        self._clients = list(self.summed or members.names)
         shares = 1
         if self.summed:
-            shares = len(self.clients) - self.privacy.colluding
+            shares = len(self._clients) - self._privacy.colluding
             if shares < 1:
                 raise InputError("dp: more clients collude than there are others")
-        self._noise = math.sqrt(len(self.clients)) * Noise.of(self.privacy, shares).scale
-        self.warnings: list[str] = []
+        self._noise = math.sqrt(len(self._clients)) * Noise.of(self._privacy, shares).scale
 
-    def run(self) -> Dialogue[PrivateEstimate]:
+    def run(self) -> Dialogue[tuple[Estimates, NoiseReport]]:
         """Ask all questions."""
-        x = np.zeros(len(self._plan.names))
-        for number in range(1, self.privacy.rounds + 1):
+        x = np.zeros(len(self.plan.names))
+        for number in range(1, self._privacy.rounds + 1):
             answer = yield from self._ask(number, x)
             H, repaired = answer.definite()
             step: Array = -np.linalg.solve(H, answer.g)
@@ -142,13 +108,13 @@ class PrivateSearch:
         return self._estimate(x, shorter, H, answer, determined=not repaired)
 
     def _ask(self, number: int, x: Array) -> Dialogue[NoisyAnswer]:
-        asked = NoisySums(self._rows.coding, self.privacy, number, x)
+        asked = NoisySums(self._rows.coding, self._privacy, number, x)
         answers: dict[str, NoisedSum] = yield asked
         parts = [answers[name] for name in self._rows.names]
         total = np.sum([each.high + each.low for each in parts], axis=0)
-        a, h, c = np.sqrt(self.privacy.shares(number, self._family.dispersed))
-        C, W = self.bounds
-        R = self.privacy.clip
+        a, h, c = np.sqrt(self._privacy.shares(number, self._family.dispersed))
+        C, W = self._bounds
+        R = self._privacy.clip
         p = len(x)
         first, second = np.triu_indices(p)
         H = np.zeros((p, p))
@@ -157,7 +123,7 @@ class PrivateSearch:
         H[second, first] = packed
         scalars = np.full(3, np.nan)
         unit = math.nan
-        if number == self.privacy.rounds:
+        if number == self._privacy.rounds:
             unit = math.sqrt(3.0) / c
             scalars = unit * np.array([1.0, C**2, W]) * total[-3:]
         return NoisyAnswer(
@@ -173,15 +139,14 @@ class PrivateSearch:
         """A step that moves η by so much that φ'' can have become another; itself if not."""
         if self._family.has_units:  # least squares and Huber's loss
             return step
-        # Σw ≥ tr H/R², as no row is longer than R
-        moves = self.privacy.clip * math.sqrt(float(step @ H @ step) / float(np.trace(H)))
-        if moves <= LONGEST_STEP:
-            return step
-        return LONGEST_STEP / moves * step
+        # the root mean square over the rows: Σw ≥ tr H/R², as no row is longer than R
+        moves = self._privacy.clip * math.sqrt(float(step @ H @ step) / float(np.trace(H)))
+        longest = 1.5
+        return step if moves <= longest else longest / moves * step
 
     def _estimate(
         self, x: Array, step: Array, H: Array, answer: NoisyAnswer, determined: bool
-    ) -> PrivateEstimate:
+    ) -> tuple[Estimates, NoiseReport]:
         """The table at x, the end of a last step with H and a gradient.
 
         With H + E in the place of H, and a gradient with noise n, the last step from y ends at x
@@ -192,7 +157,7 @@ class PrivateSearch:
         moved = 0.5 * answer.H_noise**2 * (step @ step * np.eye(p) + np.outer(step, step))
         noise = answer.g_noise**2 * np.eye(p) + moved
         inverse = np.linalg.inv(H)
-        back = self.columns.back
+        back = self._back
         noise_part = back @ inverse @ noise @ inverse @ back.T
         dispersion = 1.0
         if self._family.dispersed:
@@ -203,17 +168,20 @@ class PrivateSearch:
         if determined and math.isfinite(dispersion):
             covariance = dispersion * back @ inverse @ back.T + noise_part
             self._check_settled(back @ step, covariance)
-        return PrivateEstimate(
-            self._plan,
-            self.clients,
-            back @ x,
-            covariance,
-            noise_part,
-            dispersion,
-            rows,
-            answer.rows_noise,
-            self.warnings,
+        noise_se = np.sqrt(np.diag(noise_part))
+        errors = noise_se if covariance is None else np.sqrt(np.diag(covariance))
+        score, weight = self._bounds
+        report = NoiseReport(
+            clients=self._clients,
+            rows=rows,
+            rows_error=answer.rows_noise,
+            dispersion=dispersion,
+            noise_se=noise_se.tolist(),
+            multiplier=noise_multiplier(self._privacy.epsilon, self._privacy.delta),
+            score=score,
+            weight=weight,
         )
+        return Estimates(self.plan.names, back @ x, covariance, None, errors), report
 
     def _dispersion(self, squares: float, weights: float, rows_noise: float) -> float:
         """φ by squares over weights; an upper bound where the noise is as large, nan without any.
@@ -225,7 +193,7 @@ class PrivateSearch:
         rows_noise : float
             The standard deviation of the noise of a count of rows.
         """
-        C, W = self.bounds
+        C, W = self._bounds
         if weights <= 2.0 * W * rows_noise:
             self.warnings.append("the noise hides the dispersion: raise epsilon")
             return math.nan
@@ -240,11 +208,11 @@ class PrivateSearch:
         return max(found, 0.0) + unsure
 
     def _check_settled(self, step: Array, covariance: Array) -> None:
-        """Warn if the last step was so long that another one would follow."""
+        """Warn if the last step was so long, in standard errors, that another one would follow."""
         if self._family.quadratic:
             return
         moved = float(np.max(np.abs(step) / np.sqrt(np.diag(covariance))))
-        if moved > UNSETTLED:
+        if moved > 3.0:
             self.warnings.append(
                 f"the last step moved a coefficient by {moved:.1f} standard errors: allow more "
                 "questions (dp rounds)"
@@ -257,7 +225,8 @@ def search_privately(
     """A fit with noise: no client has been asked anything yet."""
     plan = declared_plan(formula, settings, excluded)
     search = PrivateSearch(members, plan, settings)
-    say_clip(plan, search.privacy)
+    assert settings.dp is not None
+    say_clip(plan, settings.dp)
     return search
 
 
@@ -315,14 +284,3 @@ def longest_row(plan: Plan, privacy: Privacy) -> float | None:
         else:
             return None
     return math.sqrt(squares)
-
-
-def declared_columns(plan: Plan, privacy: Privacy) -> DeclaredColumns:
-    """The columns of a plan in their declared units.
-
-    Raises
-    ------
-    InputError
-        If a range is declared of a column that there is not.
-    """
-    return DeclaredColumns.of(plan.names, privacy.ranges or {}, Formula(plan.formula).intercept)

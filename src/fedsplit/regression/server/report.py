@@ -285,3 +285,32 @@ class FitCertificate:
             f"{text}. That it is the maximum is not proved: "
             "the penalised likelihood need not be concave"
         )
+
+
+class NoiseReport(NamedTuple):
+    """What is known of the noise in an estimate.
+
+    Attributes
+    ----------
+    clients : sequence of str
+        Who took part.
+    rows, rows_error : float
+        The number of rows, with noise, and the standard deviation of that noise.
+    dispersion : float
+        φ, with noise, or an upper bound; nan where the noise hides it.
+    noise_se : sequence of float
+        The part of the noise in each standard error.
+    multiplier : float
+        The standard deviation of the noise over the sensitivity of all answers together.
+    score, weight : float
+        The bounds of a row.
+    """
+
+    clients: Sequence[str]
+    rows: float
+    rows_error: float
+    dispersion: float
+    noise_se: Sequence[float]
+    multiplier: float
+    score: float
+    weight: float

@@ -21,9 +21,10 @@ from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError, listed
 from fedsplit.methods.information import Newton
 from fedsplit.methods.server_step import Expansions, server_step
-from fedsplit.regression.client.fitted import RowsAlong
+from fedsplit.regression.client.design import SMALLEST_CELL
 from fedsplit.regression.client.guards.thresholds import Finding
 from fedsplit.regression.client.questions import SumAnswer, SumQuestion
+from fedsplit.regression.client.statistics import RowsAlong
 from fedsplit.regression.server.federation import Everyone
 from fedsplit.regression.server.problem import FitProblem
 
@@ -63,15 +64,12 @@ class Limit(NamedTuple):
         The directions of recession, of length 1; the first one goes furthest.
     receding : tuple of int
         How many rows of each client recede along them.
-    rounding : float
-        A smaller part of a direction is rounding.
     """
 
     x: Array
     kernel: Array
     ways: tuple[Array, ...]
     receding: tuple[int, ...]
-    rounding: float = 1e-6
 
     def not_estimable(self, problem: FitProblem) -> Mapping[str, str]:
         """The coefficients that have no estimate, with "+inf" or "-inf"."""
@@ -80,27 +78,21 @@ class Limit(NamedTuple):
         parts = np.abs(problem.back @ self.kernel) * sizes[:, None]
         reach = (parts / parts.max(axis=0)).max(axis=1)
         ways = [(problem.back @ way) * sizes for way in self.ways]
-        part = self.rounding
         signs = {}
-        for j in np.flatnonzero(reach > part).tolist():
+        for j in np.flatnonzero(reach > 1e-6).tolist():  # a smaller part of a direction is rounding
             moves = [float(way[j]) for way in ways]
-            sign = next((move for move in moves if abs(move) > part), sum(moves))
+            sign = next((move for move in moves if abs(move) > 1e-6), sum(moves))
             signs[problem.names[j]] = "-inf" if sign < 0 else "+inf"
         return signs
 
     def findings(self, names: Sequence[str]) -> list[Finding]:
         """What the limit could disclose of the rows that it is without."""
-        few = 3
+        what = f"rows that recede, fewer than {SMALLEST_CELL}"
+        many = f"clients have fewer than {SMALLEST_CELL} rows that recede"
         return [
-            Finding(
-                name,
-                f"client {name} has {n} rows that recede, fewer than {few}",
-                f"clients have fewer than {few} rows that recede",
-                f"{name} ({n})",
-                "smallest_group",
-            )
+            Finding(name, f"client {name} has {n} {what}", many, f"{name} ({n})", "smallest_group")
             for name, n in zip(names, self.receding, strict=True)
-            if 0 < n < few
+            if 0 < n < SMALLEST_CELL
         ]
 
 
@@ -117,14 +109,8 @@ class SeparationSearch:
     span : int
         The moves of this many rounds are examined together, and as often: the fewer, the longer the
         steps of the method are.
-    tries : int
-        The Newton steps after which a direction shows that rows recede along, if there is one.
     flat : float
         A curvature below this share of the largest is that of rows that have receded.
-    faded : float
-        The same where it cannot be verified, while the rows are not so far that rules refuse.
-    vanished : float
-        A smaller share of all losses is all that receding rows have left of theirs.
 
     Attributes
     ----------
@@ -134,10 +120,7 @@ class SeparationSearch:
 
     problem: FitProblem
     span: int
-    tries: int = 12
     flat: float = 1e-11
-    faded: float = 1e-4
-    vanished: float = 1e-12
 
     def __post_init__(self) -> None:
         self.found = False
@@ -195,8 +178,9 @@ class SeparationSearch:
                 yield TraceEntry("certificate")
                 raise self.error(direction)
             return 1
-        # a step asks three questions, and one is left for the limit
-        tries = min(self.tries, (allowed - 1) // 3)
+        # after twelve Newton steps a direction shows that rows recede along, if there is one; each
+        # asks three questions, and one is left for the limit
+        tries = min(12, (allowed - 1) // 3)
         direction, asked = yield from self._recession(x, self._first, tries)
         if direction.any():
             ways = (*self._ways, direction)
@@ -253,7 +237,8 @@ class SeparationSearch:
         if not np.isfinite(H).all():
             return np.zeros_like(x)
         spectrum, Q = np.linalg.eigh(H)
-        away = _along(Q[:, spectrum <= self.faded * spectrum[-1]], x - first)
+        # rules refuse points that are so far that it would be flat
+        away = _along(Q[:, spectrum <= 1e-4 * spectrum[-1]], x - first)
         return np.zeros_like(x) if away is None else away
 
     def limit(self, x: Array, left: int) -> Dialogue[Limit]:
@@ -281,7 +266,7 @@ class SeparationSearch:
         far = 2.0 ** np.arange(21)  # in deviations of the columns
         values = (yield Everyone(Line(x, way, far))).rows.sum(axis=0)
         # No further than it takes: what rounding has left of other directions grows with the way.
-        level = np.abs(np.diff(values)) <= self.vanished * np.abs(values[1:])
+        level = np.abs(np.diff(values)) <= 1e-12 * np.abs(values[1:])
         # e to the minus 27 has vanished beside 1, and to the power of 32 it is below the least
         # float64: so far out a loss that is e to the minus its margin is 0, and not only small. In
         # units in which every curvature is 1, nothing would tell it from another
@@ -291,7 +276,7 @@ class SeparationSearch:
         spectrum, Q = np.linalg.eigh(H)
         self._kernel = Q[:, spectrum <= self.flat * max(self._curvature, spectrum[-1])]
         limit = Limit(x, self._kernel, self._ways, self._receding)
-        if not self._kernel.size or self._size(self._ways[-1]) > limit.rounding:
+        if not self._kernel.size or self._size(self._ways[-1]) > 1e-6:
             # that the other rows do not determine it is part of the proof that it is one
             raise Unbounded(
                 "the data are quasi-separable, or nearly: add a ridge, or leave a column out"

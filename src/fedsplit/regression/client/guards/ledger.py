@@ -23,14 +23,6 @@ from fedsplit.arrays import Array
 from fedsplit.errors import InputError
 from fedsplit.statistic import RowSum
 
-RESOLUTION = 1e-12
-"""A vector of length 1 whose part outside of a span is shorter discloses nothing new: sums are
-rounded to 2⁻⁴⁴ of the lengths of what is multiplied, which hides that part."""
-
-INDEPENDENT = 0.1
-"""Columns are taken together as long as so much of each is outside of the span of the others,
-relative to the longest: so many digits, squared, are lost in the factor of their Gram matrix."""
-
 
 class Span:
     """The span of vectors over rows, by an orthonormal basis that is extended.
@@ -121,11 +113,14 @@ def _extended(Q: Array, C: Array) -> Array:
     """
     while True:
         C = _less(C, Q)
-        C = C[:, np.sqrt(np.einsum("ij,ij->j", C, C)) > RESOLUTION]
+        # sums are rounded to 2⁻⁴⁴ of the lengths of what is multiplied, which hides a shorter part
+        C = C[:, np.sqrt(np.einsum("ij,ij->j", C, C)) > 1e-12]
         if C.shape[1] == 0:
             return Q
         gram = C.T @ C
-        _, order, rank, _ = dpstrf(gram, tol=np.square(INDEPENDENT) * gram.diagonal().max())
+        # together, as long as a tenth of each is outside of the span of the others: the factor of
+        # their Gram matrix loses two digits then
+        _, order, rank, _ = dpstrf(gram, tol=0.1**2 * gram.diagonal().max())
         chosen = order[:rank] - 1
         new = _by_cholesky(_less(_by_cholesky(C[:, chosen]), Q))
         Q = np.hstack([Q, new])
@@ -146,10 +141,6 @@ LARGEST = 2**25
 
 BLOCK = 2**13
 """Rows of a block."""
-
-SHORTEST = 1e-8
-"""By blocks, directions that are shorter, relative to the longest, are left out; the leverages of
-the others are within 1e-4."""
 
 
 class Disclosed(NamedTuple):
@@ -201,11 +192,6 @@ class DisclosureLedger:
 
     def __len__(self) -> int:
         return len(self._entries)
-
-    @property
-    def tags(self) -> set[str]:
-        """What questions counted as."""
-        return {tag for tags in self._tags.values() for tag in tags}
 
     def count(self, tag: str) -> int:
         """How many questions of a kind there were."""
@@ -334,7 +320,8 @@ def by_blocks(sums: Sequence[Disclosed]) -> Array:
     lengths = np.linalg.norm(R, axis=0)
     lengths[lengths == 0] = 1.0
     _, sizes, V = np.linalg.svd(R / lengths)
-    some = sizes > SHORTEST * sizes.max(initial=0.0)
+    # shorter directions are left out; the leverages of the others are within 1e-4
+    some = sizes > 1e-8 * sizes.max(initial=0.0)
     whiten = V[: len(sizes)][some].T / sizes[some] / lengths[:, None]
     h: Array = np.zeros(n)
     for rows, U in blocks():

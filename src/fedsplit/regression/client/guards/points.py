@@ -202,10 +202,7 @@ def of_survey(frame: pd.DataFrame, plan: Plan) -> list[RowSum]:
 
 
 def of_points(
-    question: CostQuestion | None,
-    points: Sequence[At],
-    terms: RowTerms,
-    j: int,
+    question: CostQuestion | None, points: Sequence[At], terms: RowTerms, j: int
 ) -> list[RowSum]:
     """Values, gradients and Hessians of client j at points."""
     A = terms.A[0]

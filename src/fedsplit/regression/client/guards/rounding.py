@@ -21,12 +21,6 @@ from fedsplit.losses.observations import Observations, is_sparse, read
 from fedsplit.losses.terms import Block
 from fedsplit.regression.client.guards.points import RowTerms, slopes_of
 
-MATRICES = ("hessian", "hessian_at_x", "augmented")
-
-RESIDUAL = 2.0**-4
-"""Residuals that are smaller beside the target are not told with more digits: those that are left
-of a perfect fit are rounding errors."""
-
 
 class RoundedLeastSquares(LeastSquares):
     """Least squares in which every answer follows from rounded sums, wherever it is asked."""
@@ -98,7 +92,9 @@ def _rounded_sums(A: Array, b: Array, w: Array) -> tuple[Array, Array, Array, Ar
     u = np.linalg.solve(H + 1e-10 * np.trace(H) / d * np.eye(d), c)
     r = A @ u - b
     f = rounded(np.asarray(0.5 * (w @ np.square(r))), np.square(length))
-    residual = max(np.sqrt(2.0 * max(float(f), 0.0)), RESIDUAL * length)
+    # residuals that are small beside the target are told with no more digits: those that are left
+    # of a perfect fit are rounding errors
+    residual = max(np.sqrt(2.0 * max(float(f), 0.0)), 2.0**-4 * length)
     g = rounded(A.T @ (w * r), residual * columns)
     return H, u, g, f
 
@@ -112,7 +108,7 @@ def rounded_parts(
     of single rows are below those of their sum.
     """
     found = dict(parts) | _rounded_points(question, parts, terms)
-    for name in MATRICES:
+    for name in ("hessian", "hessian_at_x", "augmented"):
         if name in found:
             found[name] = _rounded_matrices(found[name])
     x = getattr(question, "x", parts.get("point", np.zeros(0)))

@@ -12,15 +12,6 @@ from fedsplit.data.pooled.column_statistics import Withheld
 from fedsplit.errors import InputError
 from fedsplit.regression.client.design import SMALLEST_CELL
 
-FEWEST_ROWS = 10
-"""Answers of a client with fewer rows could disclose single ones."""
-
-SHARE = 1 / 3
-"""Answers of a client with more parameters per row could disclose single rows."""
-
-SHARES = {1 / 3: "a third", 0.1: "a tenth"}
-"""In words."""
-
 
 @dataclass(frozen=True)
 class Rules:
@@ -55,8 +46,8 @@ class Rules:
 
     refuse: bool = False
     smallest: int = SMALLEST_CELL
-    rows: int = FEWEST_ROWS
-    parameters: float = SHARE
+    rows: int = 10
+    parameters: float = 1 / 3
     leverage: float | None = None
     person: str | None = None
     predictor: float = 40.0
@@ -94,7 +85,8 @@ class Rules:
     @property
     def share(self) -> str:
         """``parameters`` in words."""
-        return SHARES.get(self.parameters, f"{self.parameters:g}")
+        in_words = {1 / 3: "a third", 0.1: "a tenth"}
+        return in_words.get(self.parameters, f"{self.parameters:g}")
 
 
 WARN = Rules()

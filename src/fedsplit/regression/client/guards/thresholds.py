@@ -57,13 +57,6 @@ def _numbers_of(value: Any) -> Iterator[Array]:
             yield from _numbers_of(each)
 
 
-SHOWN = 3
-"""How many of a kind are named."""
-
-LONGEST = 1_000
-"""Characters of a line."""
-
-
 class Finding(NamedTuple):
     """Something about one client, or one of several fits.
 
@@ -101,20 +94,13 @@ def in_lines(findings: Iterable[Finding]) -> list[str]:
         if len(details) == 1:
             lines += [each.one for each in alike]
         else:
-            lines.append(f"{len(details):,} {many}: {listed(details.values(), SHOWN)}")
+            lines.append(f"{len(details):,} {many}: {listed(details.values(), 3)}")
     # levels can have line breaks, and clients of other organisations send what they like
-    return [" ".join(line.split())[:LONGEST] for line in lines]
+    return [" ".join(line.split())[:1000] for line in lines]
 
 
 ALONE = 0.99
 """A row dominates a column if it has more than this share of the deviations from its median."""
-
-MOST_FAR = 1e6
-"""Deviations: the rounding of a column whose mean is farther from 0 can be chosen by a server, by
-the state of a function such as ``poly``, and tells more than the column."""
-
-MOST_RARE_LEVELS = 50
-"""A column with more levels than this in fewer than SMALLEST_CELL rows each holds names."""
 
 
 def check_levels(client: str, column: str, counts: Mapping[Level, int]) -> None:
@@ -128,7 +114,7 @@ def check_levels(client: str, column: str, counts: Mapping[Level, int]) -> None:
         The rows of each level.
     """
     rare = sum(n < SMALLEST_CELL for n in counts.values())
-    if rare > MOST_RARE_LEVELS:
+    if rare > 50:
         raise InputError(
             f"client {client}: column {column} has {rare} values in fewer than {SMALLEST_CELL} "
             "rows each: that is no category; leave it out, or group its values"
@@ -136,14 +122,19 @@ def check_levels(client: str, column: str, counts: Mapping[Level, int]) -> None:
 
 
 def check_digits(client: str, names: Sequence[str], columns: Array) -> None:
-    """Raise InputError if columns, (n, q), cannot be multiplied, or hold little but rounding."""
+    """Raise InputError if columns, (n, q), cannot be multiplied, or hold little but rounding.
+
+    The rounding of a column whose mean is far from 0 can be chosen by a server, by the state of a
+    function such as ``poly``, and tells more than the column.
+    """
     check_range(client, names, columns)
-    far = np.abs(columns.mean(axis=0)) > MOST_FAR * columns.std(axis=0)
+    most = 1e6
+    far = np.abs(columns.mean(axis=0)) > most * columns.std(axis=0)
     far &= np.ptp(columns, axis=0) > 0
     if far.any():
         name = names[int(np.argmax(far))]
         raise InputError(
-            f"client {client}: the mean of {name} is more than {MOST_FAR:,.0f} standard deviations "
+            f"client {client}: the mean of {name} is more than {most:,.0f} standard deviations "
             "from 0, so that it holds little but rounding: subtract a constant from it"
         )
 
@@ -160,10 +151,7 @@ def check_range(client: str, names: Sequence[str], columns: Array) -> None:
 
 
 def in_columns(
-    client: str,
-    n: int,
-    levels: Mapping[str, Mapping[Level, int]],
-    rules: Rules,
+    client: str, n: int, levels: Mapping[str, Mapping[Level, int]], rules: Rules
 ) -> list[Finding]:
     """What a description of columns could disclose: few rows, rare levels.
 

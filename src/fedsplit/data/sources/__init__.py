@@ -1,1 +1,0 @@
-"""The clients that a user names, each with its data."""
