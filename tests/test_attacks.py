@@ -40,8 +40,8 @@ from fedsplit.data.pooled.column_statistics import Histogram
 from fedsplit.losses.costs import parabola
 from fedsplit.regression.client import dataset_cohort
 from fedsplit.regression.client.design import Scaling
-from fedsplit.regression.client.fitted import LogLikelihood
 from fedsplit.regression.client.questions import SumQuestion
+from fedsplit.regression.client.statistics import LogLikelihood
 from sum_questions import argument_in, ask_arguments, ask_calibration, ask_moments, calibration_in
 
 ATTACKS: Sequence[Attack] = [*columns.ATTACKS, *points.ATTACKS, *cells.ATTACKS, *bits.ATTACKS]

@@ -22,28 +22,30 @@ from fedsplit.channels import codec
 from fedsplit.channels.channel import Request
 from fedsplit.clients.question import CostQuestion, Part
 from fedsplit.clients.sums import GRID
-from fedsplit.data.sources.sources import sources
+from fedsplit.data.sources import sources
 from fedsplit.errors import InputError
 from fedsplit.federation.questions import encode_request
 from fedsplit.regression.client.coding import Coding, Frame, key_of
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import Design, Scaling
-from fedsplit.regression.client.statistics import (
-    CalibrationCounts,
-    CostAlong,
-    ExpectedInformation,
-    LogLikelihood,
-    RowsAlong,
-    ScoreProducts,
-)
 from fedsplit.regression.client.guards.ledger import Disclosed
 from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.regression.client.statistics import DesignMoments, RowsInside
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.questions import Settle, SumAnswer, SumQuestion
 from fedsplit.regression.client.release import Release
-from fedsplit.regression.client.rows import CostAt, FitRows
+from fedsplit.regression.client.statistics import (
+    CalibrationCounts,
+    CostAlong,
+    CostAt,
+    DesignMoments,
+    ExpectedInformation,
+    FitRows,
+    LogLikelihood,
+    RowsAlong,
+    RowsInside,
+    ScoreProducts,
+)
 from fedsplit.statistic import (
     STATISTICS,
     AboutMeans,
