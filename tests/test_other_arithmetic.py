@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -32,6 +33,7 @@ KERNELS = ("Prescott", "Nehalem", "Haswell")
 SITE = """
 import json, sys, threading
 from pathlib import Path
+from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fedsplit.federation.site.policy import policy_of
 from fedsplit.federation.site.site import Site
@@ -83,7 +85,7 @@ def test_questions_are_the_same_on_machines_that_round_differently(tmp_path: Pat
     if len(sums) == 1:
         pytest.skip("this NumPy has one kernel for all of these processors")
     here = Federation(tmp_path / "here", SITES, seed=1)
-    options = {"family": "poisson", "types": {**TYPES, "health": "text"}, "levels": LEVELS}
+    options: dict[str, Any] = {"family": "poisson", "types": {**TYPES, "health": "text"}, "levels": LEVELS}
     study = here.regression(FORMULA, **options)
     apart = Federation(tmp_path / "apart", SITES, seed=1)
     with ExitStack() as stack:

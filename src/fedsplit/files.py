@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -115,27 +113,6 @@ def write_durably(path: Path, content: bytes | str, mode: int = 0o666) -> None:
         raise
     finally:
         partial.unlink(missing_ok=True)
-
-
-@contextmanager
-def as_owner_of(folder: Path) -> Iterator[None]:
-    """Act as the owner of a folder, where root writes there for somebody else.
-
-    Root's own rights would let whoever has the folder lead a write elsewhere by a link, and leave
-    files that its owner cannot read.
-    """
-    owner = folder.stat()
-    if not hasattr(os, "geteuid") or os.geteuid() != 0 or owner.st_uid == 0:
-        yield
-        return
-    group = os.getegid()
-    os.setegid(owner.st_gid)
-    os.seteuid(owner.st_uid)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-        os.setegid(group)
 
 
 def append_line(path: Path, line: str) -> None:

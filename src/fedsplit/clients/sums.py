@@ -34,8 +34,3 @@ def rounded_products(P: Array) -> Array:
     """The products of columns, (..., d, d): each is at most √(P_kk P_ll)."""
     lengths = np.sqrt(np.maximum(np.diagonal(P, axis1=-2, axis2=-1), 0.0))
     return rounded(P, lengths[..., :, None] * lengths[..., None, :])
-
-
-def rounded_total(total: float, least: float = 0.0) -> float:
-    """A sum relative to itself, or to a bound that may be larger."""
-    return float(rounded(np.array(total), np.array(max(abs(total), least))))

@@ -11,6 +11,7 @@ import typer
 import fedsplit as fs
 from fedsplit.commands.fit import present, show
 from fedsplit.commands.help import Command
+from fedsplit.commands.interrupts import Terminated
 from fedsplit.commands.options import Json
 from fedsplit.commands.terminal import live
 from fedsplit.errors import InputError
@@ -154,7 +155,11 @@ def run_command(
             file.parent, transport, patience=patience, wait=wait, watch=_say
         )
         _say(f"study {study.hash[:8]} is proposed on {host}:{transport.port}")
-        found = coordinator.run(study, progress=show if live() else None, **chosen)
+        try:
+            found = coordinator.run(study, progress=show if live() else None, **chosen)
+        except (KeyboardInterrupt, Terminated):
+            _say("interrupted: the same command goes on from here")
+            raise
     _conclude(found, out, as_json)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -66,11 +65,6 @@ def answer_limit(request: Request) -> int:
             ]
             return UNKNOWN // 16 + sum(8 * math.prod(each.shape) + 200 for each in shapes)
     return UNKNOWN
-
-
-def request_digest(data: bytes) -> bytes:
-    """What identifies a question."""
-    return hashlib.sha256(data).digest()
 
 
 def encode_answer(value: Any) -> bytes:

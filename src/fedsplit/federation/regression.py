@@ -203,11 +203,6 @@ class RegressionStudy(Analysis):
         if frame is not None:
             self.check_frame(frame)
 
-    def check_preparation(self, coding: Coding, frame: Frame) -> None:
-        """Raise RequestError for rows, or coordinates, of another model."""
-        self._check_coding(coding)
-        self.check_frame(frame)
-
     def check_frame(self, frame: Frame) -> None:
         """Raise RequestError for coordinates of another model."""
         robust = FAMILIES[self.family].robust
