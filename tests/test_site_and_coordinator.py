@@ -375,6 +375,23 @@ def test_a_study_waits_for_its_owners_and_can_be_declined(tmp_path: Path) -> Non
         federation.run(study, method="fedsplit")
 
 
+def test_the_coordinator_says_whose_decision_it_waits_for(tmp_path: Path) -> None:
+    federation = made(tmp_path, approve="ask")
+    study = study_of(federation, "secure")
+    said: list[str] = []
+
+    def watch(line: str) -> None:
+        said.append(line)
+        if "decision" in line:
+            federation.site(line.partition(":")[0]).approve(study.hash)
+
+    found = federation.coordinator(federation.direct(), wait=60.0, watch=watch).run(study)
+    assert isinstance(found, StudyResult)
+    for name in federation.names:
+        assert said.count(f"{name}: waits for its owner's decision") == 1
+        assert said.count(f"{name} has joined") == 1
+
+
 def test_a_site_is_strict_without_a_word_about_it(tmp_path: Path) -> None:
     federation = Federation(tmp_path, TABLES)
     study = study_of(federation, "open")

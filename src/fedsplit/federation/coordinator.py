@@ -233,7 +233,7 @@ class Coordinator:
                         f"site {name} does not take part ({recorded.trouble}): talk to its owner, "
                         "or propose a study without it"
                     )
-                if exchanges.waits and missing.get(name) != before.get(name):
+                if exchanges.waits and missing.get(name, "") not in ("", before.get(name)):
                     self._watch(f"{name}: {missing[name]}")
             before = missing
             if not missing:

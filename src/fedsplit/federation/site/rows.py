@@ -85,7 +85,7 @@ class StudyRows(DatasetCohort):
 
     def notes(self) -> list[str]:
         """What the owner alone should know of the last answer; it is said once."""
-        found = self._dataset.private
+        found = list(dict.fromkeys(self._dataset.private))
         self._dataset.private = []
         return found
 

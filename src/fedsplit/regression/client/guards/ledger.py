@@ -221,15 +221,17 @@ class DisclosureLedger:
         self._tags[key] = list(tags)
 
     def in_words(self, persons: NDArray[np.intp] | None = None) -> str:
-        """The leverages for the owner; empty where they take long."""
+        """High leverages for the owner; empty if there are none, and where they take long."""
         if _numbers(self._disclosed()) > LARGEST:
             return ""
         h = self.leverages(persons=persons)
-        what = "rows" if persons is None else "persons"
+        high = int((h > HIGH).sum())
+        if not high:
+            return ""
         return (
-            f"of {len(h)} {what} {int((h > HIGH).sum())} have a leverage above {HIGH:g} in all "
-            f"that was disclosed (largest {h.max(initial=0.0):.4f}): who keeps the answers could "
-            "compute numbers that rest on one of them"
+            f"{high:,} of {len(h):,} {'rows' if persons is None else 'persons'} have a leverage "
+            f"above {HIGH:g} in all that was disclosed: whoever keeps the answers could compute "
+            "numbers that rest on one of them"
         )
 
     def leverages(
