@@ -85,7 +85,11 @@ def test_questions_are_the_same_on_machines_that_round_differently(tmp_path: Pat
     if len(sums) == 1:
         pytest.skip("this NumPy has one kernel for all of these processors")
     here = Federation(tmp_path / "here", SITES, seed=1)
-    options: dict[str, Any] = {"family": "poisson", "types": {**TYPES, "health": "text"}, "levels": LEVELS}
+    options: dict[str, Any] = {
+        "family": "poisson",
+        "types": {**TYPES, "health": "text"},
+        "levels": LEVELS,
+    }
     study = here.regression(FORMULA, **options)
     apart = Federation(tmp_path / "apart", SITES, seed=1)
     with ExitStack() as stack:
