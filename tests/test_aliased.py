@@ -195,7 +195,7 @@ def test_aliased_columns_are_named_in_the_table_and_null_in_the_json(tmp_path: P
     assert found["aliased"] == ["sum"]
     assert found["coef"]["sum"] is None
     assert found["se"]["sum"] is None
-    refused = CliRunner().invoke(app, [*command, "--aliased", "refuse"])
+    refused = CliRunner().invoke(app, [*command, "--set", "aliased=refuse"])
     assert "sum is a combination of x, u over all clients" in str(refused.exception)
 
 

@@ -13,8 +13,9 @@ import pytest
 
 import fedsplit as fs
 from fedsplit.commands.app import run
-from fedsplit.commands.compare import DEFAULT_METHODS
+from fedsplit.commands.help import Command, Group, application
 from fedsplit.methods import parse
+from fedsplit.paper.comparison import DEFAULT_METHODS
 
 SMALL = ["compare", "-m", "5", "-d", "6", "-n", "20", "--seed", "3", "--rounds", "60"]
 
@@ -113,7 +114,10 @@ def test_a_plot_shows_every_method_by_name(tmp_path: Path) -> None:
 
 
 BAD = {
-    "unknown command": (["compete"], "No such command 'compete'"),
+    "unknown command": (
+        ["compete"],
+        "there is no command 'compete': did you mean compare? (see fedsplit --help)",
+    ),
     "unknown option": (["compare", "--colour"], "No such option"),
     "not a number": (["compare", "--clients", "many"], "'--clients'"),
     "too small": (["compare", "--rounds", "1"], "'--rounds'"),
@@ -177,6 +181,96 @@ def test_bad_input_gives_one_line_and_status_2(
     assert captured.err.startswith("fedsplit: error: ")
     assert message in captured.err
     assert captured.err.count("\n") == 1
+
+
+def test_the_nearest_command_and_option_are_named_once_with_the_help_of_their_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for words, nearest, help_of in (
+        (["fti"], "did you mean fit?", "fedsplit"),
+        (["repotr", "x"], "did you mean report?", "fedsplit"),
+        (["fit", "x", "--formla", "y ~ x"], "--formula", "fedsplit fit"),
+        (["compare", "--ensembel", "real"], "--ensemble", "fedsplit compare"),
+    ):
+        assert run(words) == 2
+        error = capsys.readouterr().err
+        assert nearest in error
+        assert error.lower().count("did you mean") == 1
+        assert error.endswith(f"(see {help_of} --help)\n")
+
+
+def test_a_noun_alone_shows_its_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    noun = application(cls=Group, help="What can be said.")
+
+    @noun.command("hello", cls=Command)
+    def _() -> None:
+        """Say hello."""
+
+    @noun.command("goodbye", cls=Command)
+    def _() -> None:
+        """Say goodbye, at more length than a terminal of eighty columns has room for in a line."""
+
+    noun(["--help"], prog_name="fedsplit say", standalone_mode=False)
+    whole = capsys.readouterr().out
+    assert noun([], prog_name="fedsplit say", standalone_mode=False) == 0
+    assert capsys.readouterr().out == whole
+    assert "Usage: fedsplit say" in whole
+    assert "  goodbye  Say goodbye, at" in whole
+
+
+@pytest.mark.parametrize(
+    "words", [["--version"], ["--help"], ["fit", "--help"], ["compare", "--help"]]
+)
+def test_the_command_starts_without_what_takes_long_to_import(words: list[str]) -> None:
+    code = "import sys, fedsplit.commands.app as app; app.run(sys.argv[1:]); print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=True
+    )
+    loaded = {name.partition(".")[0] for name in done.stdout.splitlines()[-1].split()}
+    assert "fedsplit" in loaded
+    slow = {"numpy", "scipy", "pandas", "matplotlib", "duckdb", "sklearn", "msgspec", "jinja2"}
+    assert not loaded & (slow | {"ray", "flwr", "aiohttp", "cryptography"})
+
+
+def test_it_starts_and_fits_where_there_is_neither_termios_nor_fcntl(tmp_path: Path) -> None:
+    rows = "".join(f"{i % 7},{i % 5}\n" for i in range(40))
+    for name in ("north", "south"):
+        (tmp_path / f"{name}.csv").write_text(f"y,x\n{rows}")
+    blocked = dict.fromkeys(("termios", "fcntl", "pwd", "grp", "resource", "tty", "pty"))
+    code = (
+        f"import sys; sys.modules.update({blocked}); import fedsplit.commands.app as app\n"
+        "app.print_warnings(); sys.exit(app.run(sys.argv[1:]))"
+    )
+    fit = ["fit", str(tmp_path), "--formula", "y ~ x"]
+    for words, shown, said in (
+        (["--version"], "fedsplit ", ""),
+        (["fit", "--help"], "Usage: fedsplit fit", ""),
+        (fit, "Intercept", ""),
+        ([*fit, "--checkpoint", str(tmp_path / "kept")], "Intercept", "has no locks of files"),
+    ):
+        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert shown in done.stdout
+        assert said in done.stderr
+        assert done.stderr.count("\n") == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"), [("c", "compare"), ("fit --sec", "--secure"), ("compare --ka", "--kappa")]
+)
+def test_the_shell_completes_commands_and_options(typed: str, offered: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from fedsplit.commands.app import main; main()"],
+        env=os.environ
+        | {
+            "_FEDSPLIT_COMPLETE": "complete_bash",
+            "COMP_WORDS": f"fedsplit {typed}",
+            "COMP_CWORD": str(len(typed.split())),
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split() == [offered]
 
 
 def test_a_full_disk_leaves_nothing_half_written(
@@ -247,7 +341,7 @@ def test_methods_that_would_send_large_hessians_are_compared_only_if_they_are_na
     rows.write_text("".join(f"{(-1) ** i} {1 + i % 3}:{1 + i / 7} 501:1\n" for i in range(20)))
     assert run(["compare", "--libsvm", str(rows), "--clients", "4", "--rounds", "5", "--json"]) == 0
     methods = json.loads(capsys.readouterr().out)["methods"]
-    assert [each["method"] for each in methods] == DEFAULT_METHODS
+    assert [each["method"] for each in methods] == list(DEFAULT_METHODS)
 
 
 def test_newtons_method_takes_no_reach() -> None:

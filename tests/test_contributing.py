@@ -245,7 +245,7 @@ def test_an_engine_is_one_entry_of_a_table(monkeypatch: pytest.MonkeyPatch) -> N
         with ENGINES["local"].of_sources(sources, None, None) as channel:
             yield channel
 
-    engine = Engine("in this process, watched", watched, ENGINES["local"].of_problem)
+    engine = Engine(watched, ENGINES["local"].of_problem)
     monkeypatch.setitem(ENGINES, "watched", engine)
     frames = people()
     model = fs.fit(frames, "score ~ age", engine="watched")

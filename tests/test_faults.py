@@ -357,7 +357,7 @@ def test_too_few_clients_end_a_run_with_a_line_that_says_who_and_what_to_do(
     message = str(caught.value)
     assert "client 1 (its process died): absent for 600 seconds" in message
     assert "3 clients are left and 4 are needed" in message
-    assert "--min-clients" in message
+    assert "lower min_clients" in message
     assert "\n" not in message
 
 

@@ -128,7 +128,7 @@ def test_one_file_and_a_group_or_a_folder_or_toml_are_the_same_clients(tmp_path:
         (["{0}", "--formula", "score ~ age +"], "formula"),
         (["{0}", "--formula", "score ~ age", "--family", "cox"], "family 'cox' is not known"),
         (["{0}", "--formula", "score ~ age", "--ridge", "much"], "--ridge"),
-        (["{0}", "--formula", "score ~ age", "--elastic-net", "1"], "takes two numbers"),
+        (["{0}", "--formula", "score ~ age", "--set", "elastic_net=1"], "must be two numbers"),
         (["{0}", "--formula", "score ~ age", "--out", "{0}"], "is a file, not a folder"),
         (["{0}"], "give a formula"),
         (["--formula", "y ~ x"], "Missing argument"),

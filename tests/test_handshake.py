@@ -475,9 +475,9 @@ def test_messages_speak_of_parameters_in_python_and_of_options_on_the_command_li
     wards = "".join(f"{i % 7},{ward}\n" for i in range(20) for ward in ("01", "1", "2"))
     for text, formula, python, terminal in (
         ("y,x\n1,2\n2,\n3,5\n", "y ~ x", "by missing='drop'", "by --missing drop"),
-        ("y,x\n" + "1,2\n2,3\n" * 9 + "3,k.A.\n", "y ~ x", "na=['k.A.']", "--na 'k.A.'"),
-        ("y,x\n" + "1,2\n2,3\n" * 9 + "3,-\n", "y ~ x", "na=['-']", "--na=-"),
-        ('y,x\n1,"1,5"\n2,"2,5"\n', "y ~ x", "decimal=','", "--decimal ','"),
+        ("y,x\n" + "1,2\n2,3\n" * 9 + "3,k.A.\n", "y ~ x", "na=['k.A.']", "--set na=k.A."),
+        ("y,x\n" + "1,2\n2,3\n" * 9 + "3,-\n", "y ~ x", "na=['-']", "--set na=-"),
+        ('y,x\n1,"1,5"\n2,"2,5"\n', "y ~ x", "decimal=','", "--set decimal=,"),
         ("y,ward\n" + wards, "y ~ C(ward)", "types={'ward': 'text'}", "--types ward=text"),
     ):
         path.write_text(text)

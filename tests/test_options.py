@@ -2,20 +2,29 @@
 
 import inspect
 import re
-import subprocess
+import shlex
 import sys
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 import fedsplit as fs
-from fedsplit.commands.app import app, run
+from fedsplit.commands.app import COMMANDS, app, run
 from fedsplit.commands.docs import updated
-from fedsplit.commands.options import Resilience, on_command_line, spelled
+from fedsplit.commands.help import Group
+from fedsplit.commands.options import CORE, spelled
+from fedsplit.data.splitting import SPLITS
+from fedsplit.methods import METHODS
+from fedsplit.paper.comparison import CONDITIONED, ENSEMBLES
+from fedsplit.paper.experiments import EXPERIMENTS
+from fedsplit.regression.engines import ENGINES
 from fedsplit.regression.families import FAMILIES
-from fedsplit.regression.fields import options_of
-from fedsplit.regression.options import FitOptions, PathOptions, Settings
+from fedsplit.regression.fields import assigned, options_of, settable
+from fedsplit.regression.options import FitOptions, PathOptions, Settings, check_value
 from hospitals import people
 
 ROOT = Path(__file__).parent.parent
@@ -48,18 +57,96 @@ def test_an_unknown_option_is_named() -> None:
         fs.fit()  # type: ignore[call-arg]  # the test
 
 
-def test_the_command_has_every_option_of_fit_in_its_group(
+def commands(command: Any = None, path: tuple[str, ...] = ("fedsplit",)) -> Iterator[Any]:
+    """Every command, with the words by which a user calls it."""
+    command = command or typer.main.get_command(app)
+    context = typer.Context(command)
+    if not isinstance(command, Group):
+        yield " ".join(path[1:]), command, context
+        return
+    for name in command.list_commands(context):
+        yield from commands(command.get_command(context, name), (*path, name))
+
+
+def options_in(command: Any, context: typer.Context) -> list[str]:
+    """The options of a command, but for --help, which all have."""
+    found = [each for each in command.get_params(context) if each.param_type_name == "option"]
+    return [each.opts[0] for each in found if each.opts[0] != "--help"]
+
+
+def test_there_are_few_options() -> None:
+    counts = {path: len(options_in(command, context)) for path, command, context in commands()}
+    sys.stdout.write("".join(f"{count:4} {path}\n" for path, count in counts.items()))
+    assert max(counts["fit"], counts["compare"]) <= 25
+    assert all(count <= 12 for path, count in counts.items() if path not in ("fit", "compare"))
+    assert sum(counts.values()) <= 110
+
+
+def test_every_option_of_fit_is_one_of_the_command_or_a_key_of_set(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     assert run(["fit", "--help"]) == 0
-    sections = dict(re.findall(r"^(\w+):\n((?:  .*\n)+)", capsys.readouterr().out, re.M))
-    for field in (*fields(FitOptions), *fields(Resilience)):
+    shown = capsys.readouterr().out
+    sections = dict(re.findall(r"^(\w+):\n((?:  .*\n)+)", shown, re.M))
+    words = " ".join(shown.split())
+    for name, field in settable(FitOptions).items():
         about = field.metadata["option"]
-        if on_command_line(field):
+        if name in CORE:
             listed = sections[about.group.capitalize()]
-            assert re.search(rf"^  {spelled(field).split('/')[0]}\b", listed, re.M)
+            assert re.search(rf"^  {spelled(field)}\b", listed, re.M)
             assert " ".join(about.text.split()) in " ".join(listed.split())
+        else:
+            assert re.search(rf"[ ,]{name}[.,]", words), name
+    for key in ("dp.epsilon", "dp.ranges", "patience.give_up"):
+        assert f" {key}," in words
+
+
+def test_the_names_that_help_texts_list_are_those_of_the_tables() -> None:
+    found = {path: command.help for path, command, _ in commands()}
+    texts = {each.name: each.help for _, command, _ in commands() for each in command.params}
+    listed = re.findall(r"[a-z-]+", found["compare"].partition("Methods: ")[2])
+    assert set(METHODS) <= set(listed)
+    assert f"problem: {', '.join(ENSEMBLES)}." in texts["ensemble"]
+    assert f"of {', '.join(CONDITIONED)}." in texts["kappa"]
+    assert f": {', '.join(SPLITS)}." in texts["split"]
+    assert f": {', '.join(FAMILIES)}." in options_of(FitOptions)["family"].text
+    assert set(ENGINES) <= set(re.findall(r"\w+", options_of(FitOptions)["engine"].text))
+    assert all(name in found["reproduce"] for name in EXPERIMENTS)
+
+
+TEXTS: dict[str, tuple[str, object]] = {
+    "ridge=0.5": ("ridge", 0.5),
+    "rounds=20": ("rounds", 20),
+    "firth=true": ("firth", True),
+    "intercept=No": ("intercept", False),
+    "formula=y ~ x = 3": ("formula", "y ~ x = 3"),
+    "family=huber:delta=2": ("family", "huber:delta=2"),
+    "na=-9, .": ("na", ["-9", "."]),
+    "elastic_net=1,0.5": ("elastic_net", [1.0, 0.5]),
+    "types=ward=text, age=number": ("types", {"ward": "text", "age": "number"}),
+    "reference=size=<=5": ("reference", {"size": "<=5"}),
+    "levels=size=<=5|>5": ("levels", {"size": ["<=5", ">5"]}),
+    'levels="size=a, b|c",ward=x': ("levels", {"size": ["a, b", "c"], "ward": ["x"]}),
+    "workers=2": ("workers", 2),
+    "patience.give_up=5": ("patience", fs.Patience(give_up=5.0)),
+    "give_up=5": ("patience", fs.Patience(give_up=5.0)),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), TEXTS.items())
+def test_a_key_of_set_is_read_by_the_type_of_its_field(
+    text: str, expected: tuple[str, object]
+) -> None:
+    name, value = expected
+    assert assigned(FitOptions, [text]) == {name: value}
+    check_value(settable(FitOptions)[name], value)
+
+
+def test_keys_of_a_record_make_one() -> None:
+    pairs = ["epsilon=1", "dp.delta=1e-6", "dp.clip=2", "dp.rounds=5", "ranges={a = 1}=-1:1,b=0:2"]
+    ranges = {"{a = 1}": (-1.0, 1.0), "b": (0.0, 2.0)}
+    assert assigned(FitOptions, pairs) == {"dp": fs.Privacy(1.0, 1e-6, 2.0, 5, ranges=ranges)}
 
 
 def test_the_tables_of_the_guide_are_what_make_docs_writes() -> None:
@@ -67,44 +154,41 @@ def test_the_tables_of_the_guide_are_what_make_docs_writes() -> None:
     assert updated(page) == page
 
 
-def test_the_help_of_every_command_is_whole_sentences_without_markup(
+def numbers(text: str) -> set[str]:
+    return {word for word in text.split() if re.search(r"\d", word)}
+
+
+@pytest.mark.parametrize("path", [path for path, _, _ in commands()])
+def test_the_help_of_every_command_begins_with_an_example_and_has_80_columns(
+    path: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    words = path.split()
+    [command] = [command for other, command, _ in commands() if other == path]
+    assert run([*words, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80
+    assert "[default: None]" not in text
+    example, usage, _ = re.split(r"(^Usage: .*)", text, maxsplit=1, flags=re.M)
+    assert usage.startswith(f"Usage: fedsplit {path} ")
+    assert example.startswith("Example:\n  fedsplit ")
+    for line in example.replace("\\\n", "").splitlines()[1:]:
+        if line:
+            typed = shlex.split(line)[1:]
+            assert typed[: len(words)] == words
+            command.make_context(path, typed[len(words) :])
+    about = [command.help or "", *(getattr(each, "help", "") or "" for each in command.params)]
+    assert numbers(" ".join(about)) <= numbers(text)  # none is broken
+
+
+def test_the_list_of_commands_has_the_first_sentence_of_each(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    names = [command.name for command in app.registered_commands]
-    assert run(["--help"]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "..." not in shown.split("Commands:")[1]
-    for name in names:
-        assert re.search(rf" {name} [A-Z][^.]*\.", shown)
-        assert run([str(name), "--help"]) == 0
-        text = capsys.readouterr().out
-        assert "\\" not in text
-        assert "[default: None]" not in text
-        assert max(map(len, text.splitlines())) <= 100
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_is_in_the_help(family: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["fit", "--help"]) == 0
-    assert family in options_of(FitOptions)["family"].text
-    assert family in capsys.readouterr().out
-
-
-def test_the_command_line_starts_without_what_takes_long_to_import() -> None:
-    slow = (
-        "matplotlib",
-        "pandas",
-        "duckdb",
-        "formulaic",
-        "sklearn",
-        "ray",
-        "flwr",
-        "aiohttp",
-        "cryptography",
-    )
-    code = f"import sys, fedsplit.commands.app; print([n for n in {slow} if n in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    context = typer.Context(typer.main.get_command(app))
+    for name, sentence in COMMANDS.items():
+        found: Any = typer.main.get_command(app)
+        assert found.get_command(context, name).get_short_help_str() == sentence
+        assert sentence.endswith(".")
 
 
 @pytest.mark.parametrize(
@@ -146,8 +230,8 @@ def test_a_switch_is_true_or_false(name: str, value: object) -> None:
         ("patience", 3, "patience must be a Patience, as in fs.Patience\\(\\), not 3"),
         ("checkpoint", "run", "checkpoint must be a Checkpoint, as in .*, not 'run'"),
         ("progress", 3, "progress must be a function of a Progress, not 3"),
-        ("cohorts", 0, "cohorts must be a whole number of at least 1, not 0"),
-        ("cohorts", "2", "cohorts must be a whole number of at least 1, not '2'"),
+        ("workers", 0, "workers must be a whole number of at least 1, not 0"),
+        ("workers", "2", "workers must be a whole number of at least 1, not '2'"),
         ("address", 3, "address must be text, not 3"),
     ],
 )

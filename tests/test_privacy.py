@@ -473,11 +473,12 @@ def test_the_command_line_has_the_same_options(
         frame.to_csv(tmp_path / f"{name}.csv", index=False)
     words = ["fit", str(tmp_path), "--formula", FORMULA, "--family", "poisson", "--json"]
     words += ["--types", "y=number,x=number,g=text", "--levels", "g=a|b"]
-    words += ["--dp-epsilon", "3", "--dp-rounds", "4", "--dp-score", "5", "--dp-weight", "4"]
-    words += ["--dp-ranges", "x=-1:1", "--dp-seed", "7", "--dp-clip", "2"]
+    pairs = ["epsilon=3", "rounds=4", "score=5", "weight=4", "seed=7", "clip=2"]
+    words += [word for pair in pairs for word in ("--set", f"dp.{pair}")]
     assert run(words) == 2
-    assert "needs --dp-delta too" in capsys.readouterr().err
-    assert run([*words, "--dp-delta", "1e-6"]) == 0
+    assert "dp needs delta too" in capsys.readouterr().err
+    words += ["--set", "dp.delta=1e-6", "--set"]
+    assert run([*words, "dp.ranges=x=-1:1"]) == 0
     found = json.loads(capsys.readouterr().out)
     here = fs.fit(
         str(tmp_path),
@@ -487,12 +488,12 @@ def test_the_command_line_has_the_same_options(
     )
     assert found["coef"] == here.to_dict()["coef"]
     assert found["privacy"]["protects"] == "one row"
-    assert run([*words, "--dp-delta", "1e-6", "--dp-ranges", "x=3"]) == 2
-    assert "COEFFICIENT=LOW:HIGH" in capsys.readouterr().err
-    assert run([*words, "--dp-delta", "1e-6", "--dp-ranges", "x=0:1,x=0:2"]) == 2
-    assert "x is named twice" in capsys.readouterr().err
-    assert run([*words, "--dp-delta", "0"]) == 2
-    assert "dp delta must be a finite number above 0" in capsys.readouterr().err
+    assert run([*words, "dp.ranges=x=3"]) == 2
+    assert "dp ranges: x needs two numbers, not [3.0]" in capsys.readouterr().err
+    assert run([*words, "dp.ranges=x=0:1,x=0:2"]) == 2
+    assert "x is twice" in capsys.readouterr().err
+    assert run([*words, "dp.score=0"]) == 2
+    assert "--set dp.score is given twice" in capsys.readouterr().err
 
 
 # Intervals

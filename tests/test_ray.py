@@ -214,7 +214,7 @@ def said(model: fs.Model) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", FITS)
 def test_a_fit_on_ray_is_the_fit_of_this_process_to_the_bit(kind: str, tmp_path: Path) -> None:
     given = FITS[kind](tmp_path)
-    ours, expected = fs.fit(**given, engine="ray", cohorts=2), fs.fit(**given)
+    ours, expected = fs.fit(**given, engine="ray", workers=2), fs.fit(**given)
     np.testing.assert_equal(said(ours), said(expected))
     assert ours.llf == expected.llf
 
@@ -282,7 +282,7 @@ def test_a_fit_whose_worker_is_killed_goes_on_to_the_same_bits(
         FORMULA,
         family="poisson",
         engine="ray",
-        cohorts=3,
+        workers=3,
         patience=PATIENT,
         progress=watch,
     )
@@ -293,7 +293,7 @@ def test_a_fit_whose_worker_is_killed_goes_on_to_the_same_bits(
     killed.clear()
     options: dict[str, Any] = {"family": "poisson", "secure": True}
     secure = fs.fit(
-        RANDHIE, FORMULA, engine="ray", cohorts=3, patience=PATIENT, progress=watch, **options
+        RANDHIE, FORMULA, engine="ray", workers=3, patience=PATIENT, progress=watch, **options
     )
     assert killed
     assert secure.converged

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import fedsplit as fs
-from fedsplit.channels.members import Patience
+from fedsplit.channels.patience import Patience
 from fedsplit.errors import InputError, StateError, TooFewClients
 from fedsplit.federation.coordinator import Interruption, StudyResult
 from fedsplit.federation.database import Database

@@ -10,7 +10,7 @@ import pytest
 
 import fedsplit as fs
 from fedsplit.channels.channel import LocalChannel, Reply, Request
-from fedsplit.channels.members import Patience
+from fedsplit.channels.patience import Patience
 from fedsplit.data.sources import sources
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort

@@ -5,7 +5,7 @@ from fedsplit import local as local
 from fedsplit import paper as paper
 from fedsplit import theory as theory
 from fedsplit.channels.checkpoint import Checkpoint as Checkpoint
-from fedsplit.channels.members import Patience as Patience
+from fedsplit.channels.patience import Patience as Patience
 from fedsplit.channels.ray.ray_clients import RayClients as RayClients
 from fedsplit.clients import questions as questions
 from fedsplit.clients.clock import Latency as Latency
@@ -79,10 +79,10 @@ from fedsplit.penalties.penalty import Penalty as Penalty
 from fedsplit.penalties.sets import L2Ball as L2Ball
 from fedsplit.penalties.sets import Simplex as Simplex
 from fedsplit.problem import Problem as Problem
-from fedsplit.regression.client.privacy import Privacy as Privacy
 from fedsplit.regression.fit import fit as fit
 from fedsplit.regression.path import RegularisationPath as RegularisationPath
 from fedsplit.regression.path import path as path
+from fedsplit.regression.privacy import Privacy as Privacy
 from fedsplit.regression.result.io import load as load
 from fedsplit.regression.result.model import Model as Model
 from fedsplit.regression.result.noisy import NoisyModel as NoisyModel

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from fedsplit.arrays import Array
 from fedsplit.errors import InputError
+
+if TYPE_CHECKING:
+    from fedsplit.arrays import Array
 
 LARGEST = sys.float_info.max
 
@@ -40,6 +40,8 @@ def share(name: str, value: Any, zero: bool = False, one: bool = True) -> float:
 
 def weights(name: str, values: object) -> Array:
     """``values`` as float64: a number of at least zero, or one for each coordinate."""
+    import numpy as np  # which the command line starts without
+
     try:
         array: Array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):

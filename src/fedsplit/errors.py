@@ -26,6 +26,10 @@ class StateError(InputError):
     """
 
 
+class NotWritten(InputError):
+    """A record could not be written; those before it are kept, and the run can be resumed."""
+
+
 class RowError(InputError):
     """A row of a client's data cannot be used.
 

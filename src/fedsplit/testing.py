@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fedsplit.channels.members import Patience
+from fedsplit.channels.patience import Patience
 from fedsplit.errors import TooFewClients
 from fedsplit.federation.coordinator import Coordinator, Interruption, StudyResult
 from fedsplit.federation.keys import public_bytes

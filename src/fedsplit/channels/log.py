@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
+import warnings
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,19 +19,12 @@ from typing import NamedTuple
 
 from fedsplit.channels import codec
 from fedsplit.channels.channel import Outcome
-from fedsplit.errors import InputError
-
-if sys.platform != "win32":
-    import fcntl
+from fedsplit.errors import InputError, NotWritten
 
 MARK = b"fsr1"
 
 HEAD = 48
 """Size of a record's head in bytes."""
-
-
-class NotWritten(InputError):
-    """A record could not be written; those before it are kept, and the run can be resumed."""
 
 
 class RecordedReply(NamedTuple):
@@ -90,15 +83,18 @@ class Records:
         self._ends = [0]
         self._unwritten: list[list[bytes]] = []
         path.chmod(0o600)
-        if sys.platform != "win32":
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                self._file.close()
-                raise InputError(
-                    f"{path}: another process is running from this checkpoint: wait for it, "
-                    "or stop it"
-                ) from None
+        try:
+            import fcntl  # which Windows has none of
+
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except ImportError:
+            why = "this system has no locks of files: use it in one process at a time"
+            warnings.warn(f"{path}: {why}", stacklevel=2)
+        except BlockingIOError:
+            self._file.close()
+            raise InputError(
+                f"{path}: another process is running from this checkpoint: wait for it, or stop it"
+            ) from None
 
     def __len__(self) -> int:
         return len(self._ends) - 1

@@ -4,69 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fedsplit.channels.channel import SILENT, Channel, Reply, Request
 from fedsplit.channels.history import History
-from fedsplit.checks import count, number
+from fedsplit.channels.patience import Patience
 from fedsplit.clients.oracle import Incident, Removed
 from fedsplit.clients.question import NOT_FINITE
 from fedsplit.errors import InputError, TooFewClients, listed
 from fedsplit.texts import attributed
 
-PACE = 0.02
-"""While a client is absent a question takes at least this share of ``give_up`` …"""
-
-LONGEST_PACE = 10.0
-"""… but no more than so many seconds, so that absence is measured in time, not in questions."""
-
 RETRY = 0.25
 """Seconds between attempts to get an answer that the run cannot do without."""
 
-ATTEMPT = 0.5
-"""The share of ``give_up`` that one such attempt may take: a lost question is repeated at least
-once before the client is given up."""
-
 Check = Callable[[int, Any], str]
 """``check(cohort, value)`` says what is wrong with an answer; an empty text if nothing is."""
-
-
-@dataclass(frozen=True)
-class Patience:
-    """How long a run waits for clients, and how many it needs.
-
-    Parameters
-    ----------
-    round_timeout : float
-        Seconds after which a round closes; later answers are dropped.
-    give_up : float
-        Seconds after which an absent client is removed.
-    min_clients : int, optional
-        The fewest clients for which the run may go on. None is all of them: nobody is removed.
-    """
-
-    round_timeout: float = 60.0
-    give_up: float = 600.0
-    min_clients: int | None = None
-
-    def __post_init__(self) -> None:
-        number("round_timeout", self.round_timeout)
-        number("give_up", self.give_up)
-        if self.min_clients is not None:
-            count("min_clients", self.min_clients)
-
-    @property
-    def longest(self) -> float:
-        """Seconds after which a question that the run cannot do without is taken for lost."""
-        return max(self.round_timeout, ATTEMPT * self.give_up)
-
-    @property
-    def pace(self) -> float:
-        """The least seconds between two questions to a client that does not answer."""
-        return min(LONGEST_PACE, PACE * self.give_up)
 
 
 class Members:
@@ -313,7 +267,7 @@ class Members:
             why = listed(f"{name} ({last[name]})" for name in names)
             raise TooFewClients(
                 f"client {why}: absent for {patience.give_up:g} seconds. {left} clients are left "
-                f"and {needed} are needed: start it again, or lower --min-clients"
+                f"and {needed} are needed: start it again, or lower min_clients"
             )
         history.removed |= {name: last[name] for name in names}
         for at in gone:

@@ -5,56 +5,71 @@ from __future__ import annotations
 import io
 import os
 import sys
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 
-from fedsplit.commands.compare import compare_command
-from fedsplit.commands.fit import fit_command
-from fedsplit.commands.help import Command
+import fedsplit as fs
+from fedsplit.commands.help import Group
 from fedsplit.commands.interrupts import Terminated, raise_on_sigterm
-from fedsplit.commands.keys import keys_app
-from fedsplit.commands.reproduce import report_command, reproduce_command
-from fedsplit.commands.study import study_app
 from fedsplit.commands.terminal import print_error, print_warnings
 from fedsplit.errors import InputError, NoMinimiser, TooFewClients
-from fedsplit.loop.result import Diverged
-from fedsplit.methods import METHODS
-from fedsplit.paper.experiments import EXPERIMENTS
-from fedsplit.version import __version__
 
 # Newer versions of Typer bring their own copy of click, older ones use the package: this is the
 # usage error of either.
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
-app = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"max_content_width": 100},
-)
-app.command("fit", cls=Command)(fit_command)
-app.command("compare", cls=Command, epilog=f"Methods: {', '.join(METHODS)}.")(compare_command)
-app.command(
-    "reproduce",
-    cls=Command,
-    epilog=f"Figures: {', '.join(EXPERIMENTS)}; in a checkout also open, open-async, …",
-)(reproduce_command)
-app.command("report", cls=Command)(report_command)
-app.add_typer(study_app, name="study")
-app.add_typer(keys_app, name="keys")
+COMMANDS = {
+    "fit": "Fit one regression over clients that keep their rows, and print the pooled table.",
+    "study": "Studies: what a coordinator computes.",
+    "keys": "The keys and certificates of a federation.",
+    "compare": "Run several methods on one problem, and print the rounds that each needs.",
+    "reproduce": "Run the paper's experiments at full size, and check its claims.",
+    "report": "Write the page of saved results again, without computing anything.",
+}
+"""What each does, in the words of its own help. Each is a module of this folder, with a Typer
+application ``NAME_app`` that is imported when it is used: some need extras."""
 
 
-@app.callback(invoke_without_command=True)
+class Commands(Group):
+    """All commands; to run one, or to print the version, does not import the others."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"fedsplit.commands.{cmd_name}")
+        return typer.main.get_command(getattr(module, f"{cmd_name}_app"))
+
+    def short_texts(self, ctx: Any) -> list[tuple[str, str]]:
+        return list(COMMANDS.items())
+
+
+app = typer.Typer(cls=Commands, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fedsplit {fs.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
 def _describe(
-    context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
 ) -> None:
-    """Federated convex optimisation: the pooled answer from clients that never pool their data."""
-    if version:
-        typer.echo(f"fedsplit {__version__}")
-    elif context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+    """Federated convex optimisation: the pooled answer from clients that never pool their data.
+
+    Example: fedsplit fit site_*.csv --formula "visits ~ age + C(plan)" --family poisson
+    """
 
 
 def run(arguments: list[str]) -> int:
@@ -62,11 +77,13 @@ def run(arguments: list[str]) -> int:
     try:
         return int(app(arguments, prog_name="fedsplit", standalone_mode=False) or 0)
     except UsageError as error:
-        text = error.format_message()  # type: ignore[attr-defined]  # click's name
-        return _fail(f"{text} (see fedsplit --help)")
+        text = error.format_message().rstrip(".")  # type: ignore[attr-defined]  # click's name
+        where = getattr(error, "ctx", None)
+        path = where.command_path if where else "fedsplit"
+        return _fail(f"{text} (see {path} --help)")
     except (InputError, NoMinimiser) as error:
         return _fail(error)
-    except (Diverged, TooFewClients) as error:
+    except TooFewClients as error:
         return _fail(error, status=1)
     except MemoryError:
         return _fail("not enough memory: choose a smaller problem")
@@ -74,6 +91,8 @@ def run(arguments: list[str]) -> int:
         return 0
     except (OSError, ImportError) as error:
         return _fail(error)
+    except fs.Diverged as error:
+        return _fail(error, status=1)
     except Exception as error:  # users are not shown stack traces
         return _fail(
             f"a fault of fedsplit itself, please report it ({type(error).__name__}: {error})",

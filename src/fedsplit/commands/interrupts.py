@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 import typer
 
-from fedsplit.channels.checkpoint import Checkpoint
-from fedsplit.channels.log import NotWritten
-from fedsplit.errors import InputError, TooFewClients
+import fedsplit as fs
+from fedsplit.errors import NotWritten, TooFewClients
 
 
 class Terminated(BaseException):
@@ -28,7 +27,7 @@ def raise_on_sigterm() -> None:
 
 
 @contextmanager
-def resumable(checkpoint: Checkpoint | None) -> Iterator[None]:
+def resumable(checkpoint: fs.Checkpoint | None) -> Iterator[None]:
     """Say how to resume a run that is stopped, where it keeps a checkpoint."""
     what = "interrupted"
     try:
@@ -42,21 +41,4 @@ def resumable(checkpoint: Checkpoint | None) -> Iterator[None]:
                 f"{checkpoint.folder}",
                 err=True,
             )
-        raise
-
-
-@contextmanager
-def discarding(checkpoint: Checkpoint, rounds: Collection[object]) -> Iterator[None]:
-    """Delete the checkpoint of a new run that is refused before its first round.
-
-    There is nothing to resume then, and the next model may have the same folder. A full disk is
-    another matter: once there is room, the run goes on.
-    """
-    try:
-        yield
-    except NotWritten:
-        raise
-    except InputError:
-        if not rounds and not checkpoint.resume:
-            checkpoint.discard()
         raise

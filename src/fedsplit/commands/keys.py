@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from fedsplit.commands.help import Command
+from fedsplit.commands.help import Command, Group, application
 from fedsplit.errors import InputError
 from fedsplit.federation import authority
 from fedsplit.federation.keys import in_groups
 
-keys_app = typer.Typer(help="The keys and certificates of a federation.", no_args_is_help=True)
+keys_app = application(cls=Group, help="The keys and certificates of a federation.")
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", show_default=False)]
 Days = Annotated[

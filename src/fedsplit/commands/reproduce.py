@@ -1,4 +1,4 @@
-"""``fedsplit reproduce`` and ``fedsplit report``."""
+"""``fedsplit reproduce``."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Annotated
 
 import typer
 
+from fedsplit.commands.help import Command, application
 from fedsplit.commands.terminal import progress
-from fedsplit.paper.report import write_report
-from fedsplit.paper.reproduction import reproduce, select
+
+reproduce_app = application()
 
 
+@reproduce_app.command("reproduce", cls=Command)
 def reproduce_command(
     out: Annotated[
         Path,
@@ -27,12 +29,17 @@ def reproduce_command(
 ) -> None:
     """Run the paper's experiments at full size, and check its claims.
 
-    FIGURES are some of those listed below; by default all of the paper's. The word open stands for
-    all figures about what the paper leaves open, which are in examples/open of the repository:
-    run them in a checkout. Every figure is written with its data, and one page shows the figures
-    and the claims. What the folder has already, from the same settings and version, is not
-    computed again.
+    Example: fedsplit reproduce --out reproduction
+    fedsplit reproduce fig1 fig4b --out reproduction
+
+    FIGURES are some of fig1, fig2a, fig2b, fig3, fig4a and fig4b; by default all. The word open
+    stands for all figures about what the paper leaves open, which are in examples/open of the
+    repository: run them in a checkout. Every figure is written with its data, and one page shows
+    the figures and the claims. What the folder has already, from the same settings and version, is
+    not computed again.
     """
+    from fedsplit.paper.reproduction import reproduce, select  # NumPy takes a second to import
+
     chosen = select(figures or [])
     words = ["fedsplit", "reproduce", *(figures or []), "--out", str(out)]
     if force:
@@ -53,25 +60,11 @@ def reproduce_command(
         if each.name in seconds:
             took = f"{seconds[each.name]:6.1f} s"
         typer.echo(f"{each.name:6} {took:>10}  {each.title}")
-    _summarise(out)
+    summarise(out)
 
 
-def report_command(folder: Annotated[Path, typer.Argument(metavar="DIR")]) -> None:
-    """Write the page of saved results again, without computing anything.
-
-    DIR is a folder that fedsplit reproduce --out or fedsplit fit --out wrote.
-    """
-    if (folder / "model.json").exists():
-        from fedsplit.regression.result.io import load  # pandas takes a second to import
-
-        load(folder).report(folder / "report.html")
-        typer.echo(f"page: {folder / 'report.html'}")
-        return
-    write_report(folder)
-    _summarise(folder)
-
-
-def _summarise(out: Path) -> None:
+def summarise(out: Path) -> None:
+    """Print which claims hold in the results of a folder."""
     claims = json.loads((out / "claims.json").read_text(encoding="utf-8"))
     typer.echo(f"{sum(claim['holds'] for claim in claims)} of {len(claims)} claims hold")
     for claim in claims:

@@ -10,14 +10,14 @@ import typer
 
 import fedsplit as fs
 from fedsplit.commands.fit import present, show
-from fedsplit.commands.help import Command
+from fedsplit.commands.help import Command, Group, application
 from fedsplit.commands.interrupts import Terminated
 from fedsplit.commands.options import Json
 from fedsplit.commands.terminal import live
 from fedsplit.errors import InputError
 from fedsplit.federation.tables import given_value
 
-study_app = typer.Typer(help="Studies: what a coordinator computes.", no_args_is_help=True)
+study_app = application(cls=Group, help="Studies: what a coordinator computes.")
 
 File = Annotated[Path, typer.Argument(metavar="FILE", show_default=False)]
 Out = Annotated[

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 import sys
 import warnings
 from collections.abc import Mapping
-from dataclasses import fields
+from functools import cache
+from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
+from fedsplit.commands.options import CORE
+from fedsplit.regression.fields import options_of
 from fedsplit.regression.options import FitOptions
 from fedsplit.texts import one_line
 
-PARAMETER = re.compile(
-    rf"\b({'|'.join(field.name for field in fields(FitOptions))})="
-    r"(\{[^{}]*\}|\[[^\[\]]*\]|'[^']*'|(?![\w(]))"
-)
-"""A parameter of ``fit`` in a message, with a value of Python or without one."""
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 
 def progress() -> Progress:
     """A bar for each task, where stderr is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -64,19 +66,26 @@ def print_warnings() -> None:
 def in_options(text: str) -> str:
     """Return a message of the library in the words of the command line.
 
-    ``types={'g': 'text'}`` is ``--types g=text`` there, and ``na=['-9']`` is ``--na=-9``.
+    ``types={'g': 'text'}`` is ``--types g=text`` there, and ``na=['-9']`` is ``--set na=-9``.
     """
-    return PARAMETER.sub(_option, text)
+    return _parameter().sub(_option, text)
+
+
+@cache
+def _parameter() -> re.Pattern[str]:
+    """A parameter of ``fit`` in a message, with a value of Python or without one."""
+    return re.compile(
+        rf"\b({'|'.join(options_of(FitOptions))})="
+        r"(\{[^{}]*\}|\[[^\[\]]*\]|'[^']*'|(?![\w(]))"
+    )
 
 
 def _option(match: re.Match[str]) -> str:
-    flag = "--" + match[1].replace("_", "-")
-    if not match[2]:
-        return flag
-    value = ast.literal_eval(match[2])
+    name, written = match.groups()
+    flag = f"--{name} " if name in CORE else f"--set {name}="
+    if not written:
+        return flag.strip()
+    value = ast.literal_eval(written)
     if isinstance(value, Mapping):
         value = [f"{key}={each}" for key, each in value.items()]
-    given = value if isinstance(value, str) else ",".join(value)
-    if given.startswith("-"):  # which would be another option
-        return f"{flag}={given}"
-    return f"{flag} {given if given.isalnum() or '=' in given else repr(given)}"
+    return flag + shlex.quote(value if isinstance(value, str) else ",".join(value))

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from fedsplit.channels.members import Patience
+from fedsplit.channels.patience import Patience
 from fedsplit.errors import InputError, TooFewClients
 from fedsplit.federation import authority
 from fedsplit.federation.channel import Exchanges, OpenChannel, SecureChannel, StudyChannel, Waiting

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedsplit.channels.channel import Channel, Request
-from fedsplit.channels.members import Patience
+from fedsplit.channels.patience import Patience
 from fedsplit.clients.question import Question
 from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import InputError, RequestError, listed

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, TypeAlias
 
 from fedsplit.channels.channel import Channel, Request
-from fedsplit.channels.members import Patience
+from fedsplit.channels.patience import Patience
 from fedsplit.clients.question import Question
 from fedsplit.data.formula.formula import Formula, quoted
 from fedsplit.errors import InputError, RequestError, listed
@@ -16,12 +16,12 @@ from fedsplit.federation.dialogues import without_others
 from fedsplit.federation.study import Analysis, Study
 from fedsplit.regression.client.coding import Coding, Frame
 from fedsplit.regression.client.plan import Plan, columns_of
-from fedsplit.regression.client.privacy import Privacy, privacy_of
 from fedsplit.regression.client.questions import NoisySums
 from fedsplit.regression.client.survey import Survey
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.fit import asked_formula, fit_over
 from fedsplit.regression.options import FitOptions, Regression, Settings
+from fedsplit.regression.privacy import Privacy, privacy_of
 from fedsplit.regression.result.model import Model
 from fedsplit.regression.result.table import pooled_summary
 from fedsplit.regression.server.agreement import draft_of, with_declarations

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from fedsplit.channels.channel import Channel, Request
-from fedsplit.channels.members import Patience
+from fedsplit.channels.patience import Patience
 from fedsplit.channels.summed import FEWEST, MOST
 from fedsplit.errors import InputError
 from fedsplit.version import __version__

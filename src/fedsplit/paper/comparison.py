@@ -1,20 +1,27 @@
-"""Several methods on one random problem."""
+"""Several methods on one problem."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
+
 import fedsplit as fs
-from fedsplit import ensembles
+from fedsplit import ensembles, plots
 from fedsplit.arrays import Array, length
 from fedsplit.checks import one_of
+from fedsplit.methods import parse
+from fedsplit.methods.default import default_method
 from fedsplit.methods.method import Method
 from fedsplit.paper.curves import rounds_to
 from fedsplit.paper.runs import run_to_gap
+from fedsplit.regression.engines import ENGINES
 
 Ending: TypeAlias = Literal["reached", "floor", "falling", "diverged"]
 """How a run ended: at the last target, at a floor above it, on its way there, or nowhere."""
@@ -37,6 +44,27 @@ ENSEMBLES: dict[str, Callable[..., ensembles.Ensemble]] = {
     "sorted": ensembles.label_sorted,
 }
 """Kinds of random problems, by their names on the command line."""
+
+
+DEFAULT_METHODS = (
+    "fedgd",
+    "fedgd:local_steps=10",
+    "fedgd:local_steps=100",
+    "fedprox",
+    "lbfgs",
+    "fedsplit",
+    "fedsplit:steps=5",
+    "quasi-newton",
+)
+"""What is compared unless methods are named, beside "information" where Hessians are affordable."""
+
+STYLED = {
+    "fedgd": "fedgd-e1",
+    "fedgd:local_steps=10": "fedgd-e10",
+    "fedgd:local_steps=100": "fedgd-e100",
+    "fedsplit:steps=5": "fedsplit-steps5",
+}
+"""Methods by name and settings that have a style of their own in the paper's figures."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +96,13 @@ class ComparedRun:
         if math.isnan(rounds):
             return None
         return int(rounds)
+
+
+def check_choice(engine: str, target: Path | None) -> None:
+    """Raise InputError for an unknown engine, or a figure that could not be written."""
+    one_of("engine", engine, ENGINES)
+    if target is not None:
+        plots.check_target(target)
 
 
 def generate(
@@ -111,6 +146,40 @@ def generate(
         # Without a ridge a client with one class has no minimiser.
         return draw().with_ridge(1.0)
     return draw()
+
+
+def methods_of(names: Sequence[str]) -> list[tuple[str, Method[Any]]]:
+    """The methods of these names, as ``compare`` takes them; the usual ones if there is none."""
+    return [(name, parse(name)) for name in names or DEFAULT_METHODS]
+
+
+def with_information(
+    methods: Sequence[tuple[str, Method[Any]]], problem: fs.Problem
+) -> list[tuple[str, Method[Any]]]:
+    """The methods, and the one with Hessians where it would be chosen for the problem.
+
+    It would refuse many columns, and take long with fewer.
+    """
+    default, _ = default_method(problem.clients.pooled())
+    if isinstance(default, fs.FedSplitInformation):
+        return [*methods, ("information", default)]
+    return list(methods)
+
+
+def clients_on(
+    engine: str, problem: fs.Problem, workers: int | None, address: str | None
+) -> AbstractContextManager[fs.Clients]:
+    """The clients of a problem on an engine."""
+    return ENGINES[engine].of_problem(problem, workers, address)
+
+
+def draw(runs: Sequence[ComparedRun], title: str, target: Path) -> None:
+    """Write a figure of all gaps."""
+    tables = {
+        STYLED.get(run.label, run.label): {"round": np.arange(len(run.gaps)), "gap": run.gaps}
+        for run in runs
+    }
+    plots.save(plots.curves(tables, list(tables), title), target)
 
 
 def compare(

@@ -7,7 +7,8 @@ from dataclasses import fields
 from typing import Any, TypeAlias, TypeVar
 
 from fedsplit.channels.channel import Channel
-from fedsplit.channels.members import Members, Patience
+from fedsplit.channels.members import Members
+from fedsplit.channels.patience import Patience
 from fedsplit.channels.summed import SummedChannel
 from fedsplit.checks import one_of
 from fedsplit.clients.oracle import Removed
@@ -34,7 +35,7 @@ def analyse(
     *,
     group: str | None = None,
     engine: str = "local",
-    cohorts: int | None = None,
+    workers: int | None = None,
     address: str | None = None,
     watch: Callable[[Any, Any], object] | None = None,
     **settings: Any,
@@ -45,7 +46,7 @@ def analyse(
     ----------
     analysis : callable
         Makes the dialogue from the ``Settings``.
-    data, group, engine, cohorts, address
+    data, group, engine, workers, address
         As ``fit`` takes them.
     watch : callable, optional
         Called with every question and what was answered. The answers carry a new dialogue to the
@@ -78,7 +79,7 @@ def analyse(
     given = Settings(**{**settings, "types": {**types, **given.declared} or None})
     reading = reading.joined(given.reading)
     with ENGINES[engine].of_sources(
-        sources(data, group, reading, given.missing), cohorts, address
+        sources(data, group, reading, given.missing), workers, address
     ) as channel:
         try:
             return analyse_over(channel, analysis, given, watch=watch, before=channel)

@@ -24,8 +24,6 @@ class Engine(NamedTuple):
 
     Attributes
     ----------
-    where : str
-        The place, for help texts.
     of_sources : callable
         Opens a channel to the clients of a fit. Takes their sources, the number of workers (None
         is one per core) and the address of a cluster (None is this machine).
@@ -33,7 +31,6 @@ class Engine(NamedTuple):
         Opens the clients of a problem. Takes the problem, and the same two.
     """
 
-    where: str
     of_sources: Callable[
         [Sequence[Source], int | None, str | None], AbstractContextManager[Channel]
     ]
@@ -83,10 +80,9 @@ def _cohort(sources: Sequence[Source]) -> DatasetCohort:
 
 ENGINES = {
     "local": Engine(
-        "in this process",
         lambda sources, workers, address: nullcontext(LocalChannel(_cohort(sources))),
         _local_problem,
     ),
-    "ray": Engine("on a Ray cluster", _ray_sources, _ray_problem),
+    "ray": Engine(_ray_sources, _ray_problem),
 }
 """Every engine by the name that ``fit``, the command line and the documentation use."""

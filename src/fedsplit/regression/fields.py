@@ -1,17 +1,29 @@
 """Options as fields of a dataclass.
 
 A field has everything that there is to say about an option: type, default, check, description,
-group, and its form on the command line. Signatures, docstrings, commands and tables are made of it.
+group, and its form on the command line. Signatures, docstrings, commands, tables, and the keys of
+files and of ``--set`` are made of it.
 """
 
 from __future__ import annotations
 
+import csv
 import inspect
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, field, fields, is_dataclass
 from functools import wraps
-from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar, get_args
+from types import NoneType
+from typing import (
+    Any,
+    Literal,
+    NamedTuple,
+    ParamSpec,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from fedsplit.errors import InputError, listed, nearest
 
@@ -35,20 +47,14 @@ class Option(NamedTuple):
     check : callable, optional
         Takes the name and the value, and raises ``InputError`` for a value that cannot be used.
     metavar : str, optional
-        What stands for the value in help texts. Without it the option is a flag, if it is boolean,
-        and otherwise has no place on the command line.
-    flag : str, optional
-        The name on the command line, where it is not the field's.
-    read : callable, optional
-        The value from the text on the command line, where it is not simply of the field's type.
+        What stands for the value in help texts. What is neither boolean nor a record, and has none,
+        can be given in Python alone.
     """
 
     text: str
     group: Group
     check: Callable[[str, Any], object] | None = None
     metavar: str | None = None
-    flag: str | None = None
-    read: Callable[[str], object] | None = None
 
 
 def option(default: T, text: str, group: Group, **details: Any) -> T:
@@ -64,9 +70,8 @@ def options_of(record: Any) -> dict[str, Option]:
 
 
 def record_in(kind: Any) -> Any:
-    """The record among the types that an option can have; None if a text says which."""
-    kinds = get_args(kind)
-    return next((each for each in kinds if is_dataclass(each) and str not in kinds), None)
+    """The record among the types that an option can have; None if there is none."""
+    return next((each for each in get_args(kind) if is_dataclass(each)), None)
 
 
 def settable(record: Any) -> dict[str, Field[Any]]:
@@ -77,6 +82,98 @@ def settable(record: Any) -> dict[str, Field[Any]]:
         if (about := each.metadata.get("option")) is not None
         and (each.type is bool or about.metavar is not None or record_in(each.type))
     }
+
+
+def keys_of(record: Any) -> dict[str, Any]:
+    """The type of every key of ``--set``: the fields of a record, and as ``dp.epsilon`` of theirs.
+
+    A type that is not imported, such as that of a family, is given as text.
+    """
+    found = {}
+    for name, each in settable(record).items():
+        inner = record_in(each.type)
+        if inner is None:
+            found[name] = str if isinstance(each.type, str) else each.type
+        else:
+            kinds = get_type_hints(inner)
+            found |= {f"{name}.{part.name}": kinds[part.name] for part in fields(inner)}
+    return found
+
+
+def assigned(record: Any, pairs: Iterable[str]) -> dict[str, Any]:
+    """The values of fields from texts such as ``ridge=1`` and ``dp.epsilon=0.5``.
+
+    Of a key with a point in it the first part may be left out, where no other key ends so.
+    """
+    known = keys_of(record)
+    given: dict[str, Any] = {}
+    inner: dict[str, dict[str, Any]] = {}
+    for pair in pairs:
+        written, mark, text = pair.partition("=")
+        ending = [key for key in known if key.endswith(f".{written.strip()}")]
+        key = ending[0] if len(ending) == 1 and written.strip() not in known else written.strip()
+        if key not in known:
+            raise InputError(f"--set: there is no option {key!r}: {nearest(key, known, 99)}")
+        if not mark:
+            raise InputError(f"--set {key} needs a value, as in --set {key}=VALUE")
+        table, _, name = key.rpartition(".")
+        place = inner.setdefault(table, {}) if table else given
+        if name in place:
+            raise InputError(f"--set {key} is given twice")
+        place[name] = read_text(f"--set {key}", known[key], text)
+    kinds = {name: record_in(each.type) for name, each in settable(record).items()}
+    return given | {name: record_of(kinds[name], name, each) for name, each in inner.items()}
+
+
+TRUTH = {"true": True, "yes": True, "false": False, "no": False}
+
+
+def read_text(name: str, kind: Any, text: str) -> Any:
+    """The value of a type that a text on the command line stands for."""
+    if NoneType in get_args(kind):
+        kind = next(each for each in get_args(kind) if each is not NoneType)
+    kinds = get_args(kind)
+    if kind is bool:
+        if text.lower() not in TRUTH:
+            raise InputError(f"{name} must be true or false, not {text!r}")
+        return TRUTH[text.lower()]
+    if kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            what = "a whole number" if kind is int else "a number"
+            raise InputError(f"{name} must be {what}, not {text!r}") from None
+    if get_origin(kind) is Mapping:
+        inner = get_args(kinds[1])[0] if get_origin(kinds[1]) is Sequence else None
+        pairs = _pairs(name, text, numbers=inner is float)
+        if inner is None:
+            return pairs
+        mark = ":" if inner is float else "|"  # levels may have colons in them
+        return {
+            column: [read_text(f"{name} of {column}", inner, part) for part in value.split(mark)]
+            for column, value in pairs.items()
+        }
+    if get_origin(kind) in (Sequence, tuple):
+        parts = (part.strip() for part in text.split(","))
+        return [read_text(name, kinds[0], part) for part in parts if part]
+    return text
+
+
+def _pairs(name: str, text: str, numbers: bool) -> dict[str, str]:
+    """Pairs as in ``ward=text,age=number``; one that has a comma in it is quoted.
+
+    Names of coefficients, to which numbers belong, may have "=" in them, and so may levels.
+    """
+    pairs: dict[str, str] = {}
+    for part in next(csv.reader([text], skipinitialspace=True), []):
+        cut = part.rpartition("=") if numbers else part.partition("=")
+        column, mark, value = (each.strip() for each in cut)
+        if not mark or not column or not value:
+            raise InputError(f"{name} takes COLUMN=..., as in ward=text, not {part!r}")
+        if column in pairs:
+            raise InputError(f"{name} takes COLUMN=... once for each column, {column} is twice")
+        pairs[column] = value
+    return pairs
 
 
 def record_of(kind: Any, name: str, values: Mapping[str, object]) -> Any:
@@ -118,9 +215,13 @@ def with_options(record: Callable[P, T]) -> Callable[[Callable[[T], R]], Callabl
         vars(call)["__signature__"] = signature.replace(return_annotation=result)
         lines = ["Parameters", "----------"]
         for name, parameter in signature.parameters.items():
-            kind = inspect.formatannotation(parameter.annotation).replace("collections.abc.", "")
+            # quoted where the type is not imported
+            kind = inspect.formatannotation(parameter.annotation).strip("'")
             text = textwrap.fill(options_of(record)[name].text, 92)
-            lines += [f"{name} : {kind}", textwrap.indent(text, "    ")]
+            lines += [
+                f"{name} : {kind.replace('collections.abc.', '')}",
+                textwrap.indent(text, "    "),
+            ]
         text = inspect.cleandoc(function.__doc__ or "")
         call.__doc__ = text.replace("<parameters>", "\n".join(lines))
         return call

@@ -12,7 +12,8 @@ from warnings import warn
 import pandas as pd
 
 from fedsplit.channels.channel import Channel, LocalChannel
-from fedsplit.channels.members import Members, Patience
+from fedsplit.channels.members import Members
+from fedsplit.channels.patience import Patience
 from fedsplit.channels.summed import SummedChannel
 from fedsplit.clients.oracle import Removed
 from fedsplit.data.formula.formula import Formula, quoted
@@ -73,7 +74,7 @@ def fit(options: FitOptions) -> Model:
     """
     found = sources(options.data, options.group, options.reading, options.missing)
     engine = ENGINES[options.engine]
-    with engine.of_sources(found, options.cohorts, options.address) as channel:
+    with engine.of_sources(found, options.workers, options.address) as channel:
         model = fit_over(channel, options, before=channel)
         if options.strict:
             model = with_disclosure(model, channel)

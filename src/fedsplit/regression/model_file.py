@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedsplit.data.toml_files import read_toml
-from fedsplit.errors import InputError, nearest
+from fedsplit.data.toml_files import is_toml, read_toml
+from fedsplit.errors import InputError, listed, nearest
 from fedsplit.regression.fields import record_in, record_of, settable
 from fedsplit.regression.options import FitOptions, check_value
 
@@ -47,3 +47,18 @@ def model_options(table: object, path: str) -> dict[str, Any]:
         except InputError as error:
             raise InputError(f"{path}: [model] {error}") from None
     return chosen
+
+
+def with_models(data: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """The clients' data among some files, and the options in the one that describes a model."""
+    paths = [item for item in data if is_toml(Path(item)) and _is_model(Path(item))]
+    clients = [item for item in data if item not in paths]
+    if len(paths) > 1:
+        raise InputError(f"{listed(paths)} all describe a model: name one")
+    if paths and not clients:
+        raise InputError(f"{paths[0]} describes a model: name the files of the clients as well")
+    return clients, read_model(paths[0]) if paths else {}
+
+
+def _is_model(path: Path) -> bool:
+    return not read_toml(path).keys().isdisjoint({"model", "study"})

@@ -1,70 +1,36 @@
 """The options of ``fit`` and ``path``: one field each.
 
-The signatures and docstrings of ``fit`` and ``path``, the options of ``fedsplit fit`` and
-``fedsplit server``, and the tables in docs/fit.md follow from these fields.
+The signatures and docstrings of ``fit`` and ``path``, the options of ``fedsplit fit``, the keys of
+files and of ``--set``, and the tables in docs/fit.md follow from these fields. To show or check
+them takes none of NumPy, SciPy and pandas: what needs these is imported where it is used.
 """
 
-# No `from __future__ import annotations` here: the command line reads the types of the fields.
+# No `from __future__ import annotations` here: files and the command line read the types.
 
-import csv
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import KW_ONLY, Field, dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, get_args
 
-import numpy as np
-
-from fedsplit.arrays import Array
-from fedsplit.channels.checkpoint import Checkpoint
-from fedsplit.channels.members import Patience
+from fedsplit.channels.patience import Patience
 from fedsplit.checks import count, number, one_of, share
-from fedsplit.data.reading import DECIMAL_MARKS, Reading, read_codes
 from fedsplit.data.types import Type
 from fedsplit.errors import InputError, listed
-from fedsplit.methods import METHODS, parse
-from fedsplit.regression.client.privacy import Privacy, bounds_of, privacy_of
-from fedsplit.regression.engines import ENGINES
-from fedsplit.regression.families import FAMILIES, family_of, parameters_of, text_of
-from fedsplit.regression.families.family import Family
 from fedsplit.regression.fields import Option, option, options_of
+from fedsplit.regression.privacy import Privacy, privacy_of
 
 if TYPE_CHECKING:
+    from fedsplit.arrays import Array
+    from fedsplit.channels.checkpoint import Checkpoint
+    from fedsplit.data.reading import Reading
+    from fedsplit.regression.families.family import Family
     from fedsplit.regression.server.federation import Progress
+else:
+    Family = str  # as which options keep it, and files and the command line name it
 
 WITHOUT_NOISE = ("standardize", "aliased", "separation", "empty_site", "tol", "rounds", "seed")
 """Options that have no effect on a fit with noise."""
-
-
-def names(text: str) -> list[str]:
-    """Names separated by commas."""
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _pair(text: str) -> tuple[float, float]:
-    try:
-        l1, ridge = (float(part) for part in text.split(","))
-    except ValueError:
-        raise InputError(f"--elastic-net takes two numbers, as in 0.5,1, not {text!r}") from None
-    return l1, ridge
-
-
-def _pairs(text: str) -> dict[str, str]:
-    """Pairs as in ``ward=text,age=number``; one that has a comma in it is quoted."""
-    pairs = {}
-    for part in next(csv.reader([text], skipinitialspace=True), []):
-        column, mark, value = part.partition("=")
-        if not mark or not column.strip() or not value.strip():
-            raise InputError(f"expected COLUMN=..., as in ward=text, not {part!r}")
-        if column.strip() in pairs:
-            raise InputError(f"expected COLUMN=... once for each column, {column.strip()} is twice")
-        pairs[column.strip()] = value.strip()
-    return pairs
-
-
-def _lists(text: str) -> dict[str, list[str]]:
-    """Levels as in ``ward=a|b,sex=f|m``."""
-    return {column: value.split("|") for column, value in _pairs(text).items()}
 
 
 def _text(name: str, value: object) -> None:
@@ -96,14 +62,36 @@ def _by_column(name: str, value: Any, check: Callable[[str, Any], object]) -> No
 
 
 def _family(name: str, value: object) -> None:
+    from fedsplit.regression.families import family_of
+
+    family_of(_family_text(name, value))
+
+
+def _family_text(name: str, value: object) -> str:
+    """The text of a family, which may be given as the family itself."""
+    from fedsplit.regression.families import text_of
+    from fedsplit.regression.families.family import Family
+
     if not isinstance(value, str | Family):
         raise InputError(f"{name} must be a name, as in 'poisson', not {value!r}")
-    family_of(value if isinstance(value, str) else text_of(value))
+    return value if isinstance(value, str) else text_of(value)
 
 
 def _yes_or_no(name: str, value: object) -> None:
-    if not isinstance(value, bool | np.bool_):
+    if not isinstance(value, bool) and type(value).__name__ != "bool":  # that of NumPy
         raise InputError(f"{name} must be True or False, not {value!r}")
+
+
+def _decimal(name: str, value: object) -> None:
+    from fedsplit.data.reading import DECIMAL_MARKS
+
+    one_of(name, value, DECIMAL_MARKS)
+
+
+def _engine(name: str, value: object) -> None:
+    from fedsplit.regression.engines import ENGINES
+
+    one_of(name, value, ENGINES)
 
 
 def _workers(name: str, value: object) -> None:
@@ -117,6 +105,8 @@ def _patience(name: str, value: object) -> None:
 
 
 def _checkpoint(name: str, value: object) -> None:
+    from fedsplit.channels.checkpoint import Checkpoint
+
     if value is not None and not isinstance(value, Checkpoint):
         raise InputError(f"{name} must be a Checkpoint, as in fs.Checkpoint('run'), not {value!r}")
 
@@ -134,6 +124,8 @@ SUMMED_METHODS = (AUTO, "information", "newton")
 
 
 def _method(name: str, value: object) -> None:
+    from fedsplit.methods import METHODS, parse
+
     if not isinstance(value, str):
         raise InputError(f"{name} must be a name, as in 'quasi-newton', not {value!r}")
     one_of(name, value.partition(":")[0], (AUTO, *METHODS))
@@ -194,10 +186,9 @@ class Common:
 
     family: str | Family = option(
         "gaussian",
-        f"Family of the model: {', '.join(FAMILIES)}.",
+        "Family of the model: gaussian, logistic, poisson, gamma, multinomial, huber.",
         "model",
         metavar="NAME",
-        read=str,
         check=_family,
     )
     nonnegative: Sequence[str] = option(
@@ -205,7 +196,6 @@ class Common:
         "Coefficients constrained to be nonnegative.",
         "model",
         metavar="NAME,...",
-        read=names,
         check=partial(_texts, what="coefficient names"),
     )
     weights: str | None = option(
@@ -256,7 +246,6 @@ class Common:
         "with some of them have the same rows. With a target, the covariates.",
         "data",
         metavar="COLUMN,...",
-        read=names,
         check=partial(_texts, what="names of columns"),
     )
     missing: str = option(
@@ -272,7 +261,6 @@ class Common:
         "not to be guessed: values that do not fit are refused. In Python a dict.",
         "data",
         metavar="COLUMN=TYPE,...",
-        read=_pairs,
         check=partial(_by_column, check=partial(one_of, known=get_args(Type))),
     )
     reference: Mapping[str, str] | None = option(
@@ -281,7 +269,6 @@ class Common:
         "that a logistic model is not about, or the reference class. In Python a dict.",
         "model",
         metavar="COLUMN=LEVEL,...",
-        read=_pairs,
         check=partial(_by_column, check=_text),
     )
     levels: Mapping[str, Sequence[str]] | None = option(
@@ -290,7 +277,6 @@ class Common:
         "In Python a dict of lists.",
         "data",
         metavar="COLUMN=LEVEL|LEVEL,...",
-        read=_lists,
         check=partial(_by_column, check=_levels),
     )
     na: Sequence[str] = option(
@@ -299,7 +285,6 @@ class Common:
         "and null. In Python a list of texts.",
         "data",
         metavar="CODE,...",
-        read=read_codes,
         check=_texts,
     )
     decimal: str = option(
@@ -307,7 +292,7 @@ class Common:
         "Decimal mark of numbers in text, a point or a comma.",
         "data",
         metavar="MARK",
-        check=partial(one_of, known=DECIMAL_MARKS),
+        check=_decimal,
     )
     empty_site: str = option(
         "refuse",
@@ -369,6 +354,8 @@ class Common:
             object.__setattr__(self, name, tuple(getattr(self, name)))
         family = self.chosen_family
         if self.exposure is not None and not family.link.multiplicative:
+            from fedsplit.regression.families import FAMILIES
+
             able = [name for name, each in FAMILIES.items() if each.link.multiplicative]
             raise InputError(
                 f"exposure needs a log link ({listed(able)}), {self.family} has none: use offset"
@@ -376,8 +363,9 @@ class Common:
 
     def _take_family(self) -> None:
         """Keep the family as a text, and those of its parameters that are options as options."""
-        _family("family", self.family)
-        text = self.family if isinstance(self.family, str) else text_of(self.family)
+        from fedsplit.regression.families import family_of, parameters_of
+
+        text = _family_text("family", self.family)
         family = family_of(text)
         others = {}
         for name, value in parameters_of(family).items():
@@ -392,8 +380,10 @@ class Common:
         object.__setattr__(self, "family", f"{family.name}{parameters}")
 
     @cached_property
-    def chosen_family(self) -> Family:
+    def chosen_family(self) -> "Family":
         """The family with its parameters."""
+        from fedsplit.regression.families import family_of, parameters_of
+
         family = family_of(str(self.family))
         own = {name: getattr(self, name) for name in parameters_of(family) if hasattr(self, name)}
         return replace(family, **own)
@@ -414,8 +404,10 @@ class Common:
         return self.levels or {}
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> "Reading":
         """How files are read."""
+        from fedsplit.data.reading import Reading
+
         return Reading(tuple(self.na), self.decimal)
 
 
@@ -484,6 +476,8 @@ class Settings(Common):
 
     def _check_private(self, privacy: Privacy) -> None:
         """Refuse what noise cannot be combined with, or what would tell of single rows."""
+        from fedsplit.regression.client.privacy import bounds_of
+
         bounds_of(self.chosen_family, privacy)
         if self.biased is not None or self.firth:
             raise InputError(f"dp: leave out {self.biased or 'firth'}, noise comes without penalty")
@@ -552,14 +546,13 @@ class FitOptions(Settings, Regression):
         "Both penalties at once: l1 and ridge.",
         "model",
         metavar="L1,RIDGE",
-        read=_pair,
     )
     engine: str = option(
         "local",
-        f"Where the clients run: {'; '.join(f'{k}, {v.where}' for k, v in ENGINES.items())}.",
+        "Where the clients run: local, in this process; ray, on a Ray cluster.",
         "run",
         metavar="NAME",
-        check=partial(one_of, known=ENGINES),
+        check=_engine,
     )
     address: str | None = option(
         None,
@@ -568,12 +561,11 @@ class FitOptions(Settings, Regression):
         metavar="HOST:PORT",
         check=_text,
     )
-    cohorts: int | None = option(
+    workers: int | None = option(
         None,
         "Number of Ray workers that share the clients. Without it there is one per core.",
         "run",
         metavar="N",
-        flag="--workers",
         check=_workers,
     )
     patience: Patience | None = option(
@@ -582,10 +574,10 @@ class FitOptions(Settings, Regression):
         "run",
         check=_patience,
     )
-    checkpoint: Checkpoint | None = option(
+    checkpoint: "Checkpoint | None" = option(
         None, "Keeps the run on disk, so that it can be resumed.", "run", check=_checkpoint
     )
-    progress: Callable[["Progress"], object] | None = option(
+    progress: "Callable[[Progress], object] | None" = option(
         None, "Called with a `Progress` after every round.", "run", check=_function
     )
 
@@ -629,7 +621,7 @@ class PathOptions(Regression):
         "model",
         check=partial(share, zero=True),
     )
-    lambdas: Sequence[float] | Array | None = option(
+    lambdas: "Sequence[float] | Array | None" = option(
         None,
         "The values of λ. Without them, `n_lambdas` values from λ_max, the smallest λ at which "
         "every coefficient is zero, to `ratio`·λ_max, evenly spaced on a log scale. A ridge "

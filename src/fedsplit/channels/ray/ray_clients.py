@@ -10,7 +10,8 @@ from fedsplit.arrays import Array
 from fedsplit.channels.channel import Cohort, Request
 from fedsplit.channels.clients import RemoteClients
 from fedsplit.channels.cohort import Fingerprint, ProblemCohort
-from fedsplit.channels.members import Members, Patience
+from fedsplit.channels.members import Members
+from fedsplit.channels.patience import Patience
 from fedsplit.channels.ray.cluster import connect
 from fedsplit.channels.ray.npz import check_paths, cohort, read_cohort
 from fedsplit.channels.ray.workers import RayChannel, shares

@@ -33,10 +33,10 @@ from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.guards.thresholds import Finding
 from fedsplit.regression.client.noise import BoundedRows, bounded_rows
 from fedsplit.regression.client.plan import Plan, ReadRows
-from fedsplit.regression.client.privacy import Privacy
 from fedsplit.regression.client.statistics import OfArgument, TableRows
 from fedsplit.regression.client.survey import RowCounts, SurveyAnswer, locally_typed
 from fedsplit.regression.families.response import Trials, check_rows, of_counts, whole
+from fedsplit.regression.privacy import Privacy
 from fedsplit.statistic import RowSum, Statistic
 
 Counted: TypeAlias = tuple[NDArray[np.intp], Callable[[], list[RowSum]]]

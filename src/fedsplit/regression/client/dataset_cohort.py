@@ -41,7 +41,6 @@ from fedsplit.regression.client.guards.rounding import (
 from fedsplit.regression.client.guards.rules import WARN, Rules
 from fedsplit.regression.client.guards.thresholds import Finding
 from fedsplit.regression.client.noise import BoundedRows
-from fedsplit.regression.client.privacy import Privacy
 from fedsplit.regression.client.questions import (
     FitQuestion,
     SumAnswer,
@@ -52,6 +51,7 @@ from fedsplit.regression.client.release import Release
 from fedsplit.regression.client.statistics import CostAt, DesignMoments, FitRows
 from fedsplit.regression.client.summing import SumsOfCohort
 from fedsplit.regression.client.survey import SurveyAnswer
+from fedsplit.regression.privacy import Privacy
 from fedsplit.statistic import RowSum, Values
 from fedsplit.threads import one_blas_thread
 

@@ -31,11 +31,11 @@ from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.privacy import (
     DeclaredColumns,
     DerivativeBounds,
-    Privacy,
     cut_off,
     noise_multiplier,
 )
 from fedsplit.regression.families.family import Family
+from fedsplit.regression.privacy import Privacy
 
 
 class BoundedRows(NamedTuple):

@@ -22,7 +22,7 @@ from fedsplit.errors import RequestError
 from fedsplit.regression.client.coding import Coding, Frame
 from fedsplit.regression.client.guards.thresholds import Finding
 from fedsplit.regression.client.noise import Noise, RowVectors, length_of, source_of, split
-from fedsplit.regression.client.privacy import Privacy, bounds_of
+from fedsplit.regression.client.privacy import bounds_of
 from fedsplit.regression.client.statistics import (
     CalibrationCounts,
     CombinedProducts,
@@ -37,6 +37,7 @@ from fedsplit.regression.client.statistics import (
     RowsInside,
     ScoreProducts,
 )
+from fedsplit.regression.privacy import Privacy
 from fedsplit.statistic import STATISTICS, Shape, Statistic, Values
 from fedsplit.sums import Summands, Total
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from fedsplit.channels.history import History
 from fedsplit.loop.trace import Trace
-from fedsplit.regression.client.privacy import Privacy
+from fedsplit.regression.privacy import Privacy
 from fedsplit.regression.result import table
 from fedsplit.regression.result.fitted import Computation, FittedModel
 from fedsplit.regression.server.private import PrivateSearch

@@ -16,9 +16,10 @@ from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError, ShortClip, listed
 from fedsplit.regression.client.noise import Noise
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.privacy import DeclaredColumns, Privacy, bounds_of, noise_multiplier
+from fedsplit.regression.client.privacy import DeclaredColumns, bounds_of, noise_multiplier
 from fedsplit.regression.client.questions import NoisedSum, NoisySums
 from fedsplit.regression.options import Settings
+from fedsplit.regression.privacy import Privacy
 from fedsplit.regression.server.agreement import draft_of, with_declarations
 from fedsplit.regression.server.columns import with_levels
 from fedsplit.regression.server.federation import CodedRows
