@@ -29,7 +29,7 @@ from fedsplit.methods.admm import ADMMState
 from fedsplit.regression.client.design import Calibration, Moments, Scaling
 from fedsplit.regression.client.guards.thresholds import Finding
 from fedsplit.regression.client.plan import BasicPlan, Plan
-from fedsplit.regression.client.survey import RowCounts
+from fedsplit.regression.client.questions import RowCounts
 
 Level = str | bool | int | float
 Solver = ExactProx | GradientProx

@@ -16,7 +16,7 @@ from fedsplit.data.formula.formula import Formula
 from fedsplit.data.sources import sources
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.guards.rules import WARN
-from fedsplit.regression.client.survey import SurveyAnswer
+from fedsplit.regression.client.questions import SurveyAnswer
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import draft_of
 from hospitals import RANDHIE, people

@@ -36,7 +36,6 @@ class SharedTable:
 
     Parameters
     ----------
-    table : Source
     length : int
         Its number of rows when it was split.
     notes : sequence of str
@@ -272,7 +271,6 @@ class ListedClient(NamedTuple):
 
     Attributes
     ----------
-    name : str
     where : str
         What error messages call it.
     is_query : bool

@@ -23,12 +23,10 @@ def split_rows(labels: Array, clients: int, split: str = "iid", seed: int = 0) -
     ----------
     labels : (n,) array
         The class of each row, or its target.
-    clients : int
     split : {"iid", "label", "dirichlet", "zipf"}
         "iid": random rows, as many for everyone. "label": rows sorted by label, so that most
         clients have one class. "dirichlet": of each class, the clients' shares are drawn from a
         Dirichlet distribution. "zipf": random rows, client j has about 1/j as many as the first.
-    seed : int
     """
     one_of("split", split, SPLITS)
     n = len(labels)

@@ -42,7 +42,6 @@ class Source(ABC):
         What error messages call the data, usually their path.
     path : Path or None
         The file, if it is one.
-    reading : Reading
     """
 
     def __init__(

@@ -100,7 +100,6 @@ def profile_of(counts: Counter[ValueClass], stored_texts: int | None = None) -> 
 
     Parameters
     ----------
-    counts : Counter of ValueClass
     stored_texts : int, optional
         How many of the rows are stored as text, if the table says what they are stored as.
     """

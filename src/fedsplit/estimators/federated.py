@@ -154,10 +154,8 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # untyped base
                 f"{what}: coefficients would grow without bound; {self._remedy}, or leave a column "
                 "out"
             ) from None
-        self.certificate_ = found.certificate
-        self.n_iter_ = found.rounds
-        self.converged_ = found.converged
-        return found.intercepts, found.coef
+        intercepts, coef, self.certificate_, self.n_iter_, self.converged_ = found
+        return intercepts, coef
 
     def _net(self, l1: float, first: Array, second: Array) -> Penalty | None:
         """What the server adds to the clients' costs, which have the ridge; see ``fit_rows``."""
@@ -196,7 +194,6 @@ class Rows(NamedTuple):
         Targets and weights, all positive.
     shares : sequence of arrays of int
         The rows of each client.
-    intercept : bool
     """
 
     X: Any
@@ -214,7 +211,6 @@ class Scaled(NamedTuple):
     centre, scale : (p,) arrays
     varies : (p,) mask
         Which columns the solver has: a constant beside an intercept explains nothing.
-    origin, unit : float
     """
 
     centre: Array
@@ -222,25 +218,6 @@ class Scaled(NamedTuple):
     varies: Mask
     origin: float
     unit: float
-
-
-class FittedRows(NamedTuple):
-    """The coefficients and how they were computed.
-
-    Attributes
-    ----------
-    intercepts, coef : (k,) and (k, p) arrays
-        Of k = 1 predictor, or of one for each class but the first.
-    certificate : FitCertificate
-    rounds : int
-    converged : bool
-    """
-
-    intercepts: Array
-    coef: Array
-    certificate: FitCertificate
-    rounds: int
-    converged: bool
 
 
 def rows_of(X: Any, y: Array, w: Array, groups: Any, intercept: bool) -> tuple[Array, Rows]:
@@ -280,13 +257,11 @@ def fit_rows(
     settings: Settings,
     classes: int,
     penalty: Callable[[Array, Array], Penalty | None],
-) -> FittedRows:
+) -> tuple[Array, Array, FitCertificate, int, bool]:
     """Fit over clients.
 
     Parameters
     ----------
-    rows : Rows
-    family : Family
     settings : Settings
         Of which ridge, tolerance and rounds are used. The tolerance is in standard errors, as
         far as they can be proved: ‖x - x*‖ in the norm of ∇²F bounds what every coefficient is off.
@@ -295,6 +270,14 @@ def fit_rows(
     penalty : callable
         From what a weight of 1 on |β| and on β² is for the solver's coefficients, (q,) each, what
         the server adds beside the ridge of the clients, if anything.
+
+    Returns
+    -------
+    intercepts, coefficients : (k,) and (k, p) arrays
+        Of k = 1 predictor, or of one for each class but the first.
+    certificate : FitCertificate
+    rounds : int
+    converged : bool
     """
     to, A = _scaled(rows, family.has_units)
     constant = int(rows.intercept)
@@ -303,7 +286,7 @@ def fit_rows(
     if not to.unit or not (to.varies.any() or constant) or _one_amount(rows, family):
         mean = family.link.eta(rows.y[:1]) if constant else np.zeros(1)
         certificate = FitCertificate(0.0, 0.0, "no column can explain the target")
-        return FittedRows(mean, coef, certificate, 0, True)
+        return mean, coef, certificate, 0, True
     scale = to.scale[to.varies]
     first = np.concatenate([np.zeros(constant), 1.0 / (scale * to.unit)])
     second = np.concatenate([np.zeros(constant), 1.0 / np.square(scale)])
@@ -336,7 +319,7 @@ def fit_rows(
         errors = reached.radius / math.sqrt(phi)
     converged = found.converged or (errors is not None and errors <= tol)
     certificate = FitCertificate(reached.gap, errors, reached.reason)
-    return FittedRows(intercepts, coef, certificate, found.rounds, converged)
+    return intercepts, coef, certificate, found.rounds, converged
 
 
 def _one_amount(rows: Rows, family: Family) -> bool:

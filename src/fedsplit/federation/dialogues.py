@@ -16,7 +16,7 @@ from fedsplit.federation.study import Analysis, Study
 from fedsplit.regression.analysis import Analysis as Dialogues
 from fedsplit.regression.analysis import analyse_over
 from fedsplit.regression.client.plan import BasicPlan, Plan
-from fedsplit.regression.client.survey import Joint, Survey, SurveyAnswer
+from fedsplit.regression.client.questions import Joint, Survey, SurveyAnswer
 from fedsplit.regression.options import Settings
 
 

@@ -13,8 +13,7 @@ from fedsplit.channels.channel import Request
 from fedsplit.clients.question import Question
 from fedsplit.clients.questions import QUESTIONS
 from fedsplit.errors import InputError, RequestError
-from fedsplit.regression.client.questions import SumQuestion
-from fedsplit.regression.client.survey import FIT_QUESTIONS
+from fedsplit.regression.client.questions import FIT_QUESTIONS, SumQuestion
 
 ALLOWED: Mapping[str, type[Question]] = {**FIT_QUESTIONS, **QUESTIONS}
 """Every question that a site answers, by name."""

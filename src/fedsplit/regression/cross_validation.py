@@ -44,10 +44,8 @@ def make_folds(agreement: Agreement, folds: int | str | None, seed: int) -> list
 
     Parameters
     ----------
-    agreement : Agreement
     folds : int, "clients" or None
         How many groups of clients, drawn with ``seed``; one per client; or no folds.
-    seed : int
 
     Raises
     ------
@@ -91,8 +89,6 @@ def cross_validation(
 
     Parameters
     ----------
-    agreement : Agreement
-    settings : Settings
     folds : sequence of Fold
         K of them.
     penalties : sequence of (float, float)

@@ -221,8 +221,6 @@ def make_model(driver: FitDriver, agreement: Agreement, made: FitReport) -> Mode
     ----------
     driver : FitDriver
         Which asked all questions after those of the agreement.
-    agreement : Agreement
-    made : FitReport
     """
     problem = made.problem
     history = driver.members.history

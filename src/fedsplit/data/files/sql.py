@@ -95,7 +95,6 @@ class QueryTable(SqlTable):
     ----------
     name, where : str
         As in ``Table``.
-    query : str
     folder : Path
         Where its relative paths start.
     reading : Reading
@@ -297,7 +296,6 @@ def fetch(where: str, query: str, path: Path | None = None) -> list[Any]:
         What error messages call the source.
     query : str
         One statement; ``?`` stands for the file at ``path``.
-    path : Path, optional
 
     Returns
     -------

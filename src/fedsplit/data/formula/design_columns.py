@@ -73,7 +73,6 @@ class DesignColumns:
         The factors of each term, the first of which changes fastest over its columns.
     intercept : bool
         Whether a column of ones comes first.
-    offsets : list of TermFactor
     """
 
     schema: Schema

@@ -120,7 +120,6 @@ def read_contrasts(node: Node, more: Options) -> Contrasts:
 
     Parameters
     ----------
-    node : Node
     more : mapping
         The arguments after it in ``C(a, contr.treatment, base=2)``.
     """
@@ -153,7 +152,6 @@ class Category:
         The levels that come before the others.
     complete : bool
         Whether ``first`` must be all of the levels.
-    contrasts : Contrasts
     """
 
     of: str | PooledCall

@@ -44,7 +44,6 @@ class ModelFrame(NamedTuple):
     ----------
     frame : (n, c) DataFrame
         The columns of the formula: numbers as float64, categories as categoricals of levels.
-    schema : Schema
     """
 
     frame: pd.DataFrame

@@ -66,7 +66,6 @@ class GramMatrix:
 
     Attributes
     ----------
-    centre, scale : float
     alpha, norm2 : tuple of float
         The recurrence of the polynomials.
     """
@@ -119,7 +118,6 @@ class Histogram:
     ----------
     first, step : float
         The lower edge of the first cell, and the width of each.
-    cells : int
     """
 
     first: float

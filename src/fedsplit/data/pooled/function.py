@@ -115,7 +115,6 @@ class Spread:
 
     Parameters
     ----------
-    grid : Histogram
     counts : (cells + 2,) array
         Over all clients.
     n : float

@@ -29,7 +29,6 @@ class Spline(PooledFunction):
         These knots; None if they have to be agreed.
     boundary : tuple of float or None
         The lower and the upper boundary knot; None if they have to be agreed.
-    degree : int
     intercept : bool
         Whether the constant is in the space.
     """

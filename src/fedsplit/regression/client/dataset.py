@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from fedsplit.arrays import Array
 from fedsplit.data.categories import Level, counted_levels, level_codes
-from fedsplit.data.formula.formula import Formula
-from fedsplit.data.formula.model_frame import ModelFrame
 from fedsplit.data.formula.pooled_functions import counted, extrapolated
 from fedsplit.data.tables import Source
 from fedsplit.data.texts import check_looks
@@ -34,7 +32,6 @@ from fedsplit.regression.client.guards.thresholds import Finding
 from fedsplit.regression.client.noise import BoundedRows, bounded_rows
 from fedsplit.regression.client.plan import Plan, ReadRows
 from fedsplit.regression.client.statistics import OfArgument, TableRows
-from fedsplit.regression.client.survey import RowCounts, SurveyAnswer, locally_typed
 from fedsplit.regression.families.response import Trials, check_rows, of_counts, whole
 from fedsplit.regression.privacy import Privacy
 from fedsplit.statistic import RowSum, Statistic
@@ -48,7 +45,6 @@ class Dataset:
 
     Parameters
     ----------
-    source : Source
     name : str, optional
         Of the client, if it is not that of the source.
     ids : (n,) array of int, optional
@@ -238,10 +234,13 @@ class Dataset:
         classes = family.count_classes(plan.classes)
         rows = Design(self.name, family, names, A, b, w, o, classes, groups=groups, index=index)
         warnings = self._disclosed(plan, rows, frame, rules)
-        doubtful = self._extrapolated(formula, plan.rows(frame))
+        # beyond their boundary splines soon are huge
+        doubtful = [
+            Finding.of_client(self.name, f"rows beyond the boundary knots of {text}")
+            for text in extrapolated(formula.pooled, plan.rows(frame))
+        ]
         if what := family.remark(b, formula.target):
-            one, many = f"client {self.name} has {what}", f"clients have {what}"
-            doubtful.append(Finding(self.name, one, many, self.name))
+            doubtful.append(Finding.of_client(self.name, what))
         if rules.refuse:
             # whether the largest value of a row is beyond a number of the server's choice, or one
             # value is not whole
@@ -270,18 +269,6 @@ class Dataset:
             others = np.column_stack([rows.w, rows.o])
             thresholds.check_range(self.name, ["the weights", "the offset"], others)
         return found
-
-    def _extrapolated(self, formula: Formula, rows: ModelFrame) -> list[Finding]:
-        """The splines that have rows beyond their boundary, where they soon are huge."""
-        return [
-            Finding(
-                self.name,
-                f"client {self.name} has rows beyond the boundary knots of {text}",
-                f"clients have rows beyond the boundary knots of {text}",
-                self.name,
-            )
-            for text in extrapolated(formula.pooled, rows)
-        ]
 
     def bounded(self, plan: Plan, privacy: Privacy) -> BoundedRows:
         """The rows that fit what a study declares, each of bounded length."""

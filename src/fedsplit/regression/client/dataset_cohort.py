@@ -45,7 +45,7 @@ from fedsplit.regression.client.questions import (
     FitQuestion,
     SumAnswer,
     SumQuestion,
-    strict_is_asked,
+    SurveyAnswer,
 )
 from fedsplit.regression.client.release import Release
 from fedsplit.regression.client.statistics import CostAt, DesignMoments, FitRows
@@ -67,7 +67,6 @@ class DatasetCohort:
 
     Parameters
     ----------
-    datasets : sequence of Dataset
     rules : Rules
         Those of the clients' owner, which hold even if a question asks for less.
     vectors : bool
@@ -75,7 +74,6 @@ class DatasetCohort:
 
     Attributes
     ----------
-    names : list of str
     datasets : dict of Dataset
         By name.
     rows : list of Design
@@ -128,8 +126,8 @@ class DatasetCohort:
             return self.sums.answer(request)
         question = request.question
         with one_blas_thread(), np.errstate(**QUIET):
-            strict = self.asked_strict or any(map(strict_is_asked, request.parts))
-            rules = self.rules.asked(strict)
+            strict = any(isinstance(each, FitQuestion) and each.strict for each in request.parts)
+            rules = self.rules.asked(strict or self.asked_strict)
             self._release = Release(self.datasets, rules, self.records)
             if not (rules.refuse or self.records or self.vectors):
                 return self._answer(request)

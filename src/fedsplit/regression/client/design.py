@@ -169,7 +169,6 @@ class Scaling(NamedTuple):
     Attributes
     ----------
     centre, scale : (p,) arrays
-    unit : float
     origin : float
         What the target is measured from: digits of a mean that is large beside the deviation would
         be lost to the residuals.
@@ -229,7 +228,6 @@ class Design:
     ----------
     name : str
         Of the client.
-    family : Family
     columns : sequence of str
         The names of the p columns.
     A : (n, p) array

@@ -200,7 +200,6 @@ class Noise:
 
         Parameters
         ----------
-        privacy : Privacy
         shares : int
             Among how many clients the noise of a sum is shared; 1 where every client adds all.
         """
@@ -230,9 +229,6 @@ class RowVectors:
 
     Attributes
     ----------
-    family : Family
-    privacy : Privacy
-    bounds : DerivativeBounds
     number : int
         Of the question, from 1.
     x : (p,) array

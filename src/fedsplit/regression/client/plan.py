@@ -55,7 +55,6 @@ def read_columns(
 
     Parameters
     ----------
-    source : Source
     types : mapping of str to Type
         Of each column.
     categories : collection of str

@@ -100,12 +100,7 @@ class DeclaredColumns:
 
 
 class DerivativeBounds(NamedTuple):
-    """What no row exceeds: |φ'| and φ'', each times the row's weight.
-
-    Attributes
-    ----------
-    score, weight : float
-    """
+    """What no row exceeds: |φ'| and φ'', each times the row's weight."""
 
     score: float
     weight: float

@@ -43,7 +43,6 @@ class Release:
     ----------
     datasets : mapping of str to Dataset
         By client, whose ledgers are asked and extended.
-    rules : Rules
     records : bool
         Whether what is disclosed is recorded under rules that only warn, too.
     """
@@ -71,7 +70,6 @@ class Release:
         ----------
         key : str
             Fingerprint of the question and the rows.
-        question : Question
         vectors : bool
             Whether the owner allows matrices for proofs only.
 

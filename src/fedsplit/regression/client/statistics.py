@@ -48,7 +48,6 @@ class CostAt(NamedTuple):
 
     Attributes
     ----------
-    value : float
     slope : (d,) array
     curvature : callable
         Computes the Hessian, (d, d), where that is wanted.
@@ -68,7 +67,6 @@ class FitRows:
 
     Attributes
     ----------
-    plan : Plan
     design : Design
         In the units of the files, or scaled where there is a frame.
     rules : Rules
@@ -136,8 +134,6 @@ class TableRows:
     ----------
     name : str
         Of the client.
-    plan : Plan
-    frame : ModelFrame
     withheld : Withheld
         Which counts do not leave the client.
     """
@@ -197,7 +193,6 @@ class OfArgument(Statistic):
     ----------
     text : str
         Of the call, such as ``scale(x)``.
-    statistic : ColumnStatistic
     """
 
     text: str
@@ -331,7 +326,6 @@ class CombinedProducts(Statistic):
 
     Attributes
     ----------
-    scaling : Scaling
     directions : (p, k) array
         D.
     """

@@ -48,7 +48,6 @@ class SumsOfCohort:
 
     Attributes
     ----------
-    memory : Memory
     stream : callable or None
         By numbers as they are, (n, 4), what random last digits are drawn from; None for those of
         the numbers, which is for sums that no other organisation can read.
@@ -73,7 +72,6 @@ class SumsOfCohort:
 
         Parameters
         ----------
-        request : Request
         answer : callable, optional
             How the cohort answers a request of its own; by default its ``answer``.
         """

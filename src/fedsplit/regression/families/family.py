@@ -316,7 +316,6 @@ class Family(ABC):
             Coefficients of a target in units of ``unit``.
         o : (n,) array
             Offsets.
-        unit : float
         """
         eta: Array = unit * (A @ x) + o
         return eta
@@ -400,7 +399,6 @@ class Family(ABC):
 
         Parameters
         ----------
-        deviance : float
         n : int
             Rows.
         weight : float

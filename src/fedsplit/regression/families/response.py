@@ -49,7 +49,6 @@ class Trials(NamedTuple):
         Target and weight.
     rows : (n,) array of int or None
         Which row of the file each one comes from; None where it is its own.
-    groups : Groups or None
     """
 
     b: Array

@@ -168,7 +168,6 @@ class FitNumber(NamedTuple):
     ----------
     key, name : str
         In JSON, and in the table and on the page; empty where it is not there.
-    value : float or None
     shown : str
         As the table and the page have it.
     """

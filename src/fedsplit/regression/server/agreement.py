@@ -26,9 +26,14 @@ from fedsplit.regression.client.coding import Coding
 from fedsplit.regression.client.design import Moments
 from fedsplit.regression.client.guards.thresholds import Finding, in_lines
 from fedsplit.regression.client.plan import DerivedColumn, Plan, columns_of
-from fedsplit.regression.client.questions import SumAnswer, SumQuestion
+from fedsplit.regression.client.questions import (
+    RowCounts,
+    SumAnswer,
+    SumQuestion,
+    Survey,
+    SurveyAnswer,
+)
 from fedsplit.regression.client.statistics import OfArgument, RowsInside
-from fedsplit.regression.client.survey import RowCounts, Survey, SurveyAnswer
 from fedsplit.regression.families import parameters_of
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.columns import (
@@ -91,7 +96,6 @@ class AgreedPlan(NamedTuple):
 
     Attributes
     ----------
-    plan : Plan
     counts : dict of str to RowCounts
         Of the clients that have a value.
     used : dict of str to int
@@ -127,7 +131,6 @@ class AgreedStates(NamedTuple):
         By the text of a function.
     used : dict of str to int
         By client, the complete rows that have a value in every function: ``cut`` may lack one.
-    findings : list of Finding
     """
 
     states: dict[str, State]
@@ -150,8 +153,6 @@ def agree(
     ----------
     formula : Formula or str
         In which ``.`` may stand for all other columns but those ``excluded``.
-    settings : Settings
-    excluded : sequence of str
     derived : mapping of str to DerivedColumn, optional
         Columns that the clients compute by earlier models: terms, weights and offsets may name
         them.

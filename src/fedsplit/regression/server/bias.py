@@ -24,13 +24,7 @@ from fedsplit.threads import one_blas_thread
 
 @dataclass(frozen=True)
 class ClientsAtHand:
-    """A regression whose clients can be asked more at no price.
-
-    Attributes
-    ----------
-    members : Members
-    problem : FitProblem
-    """
+    """A regression whose clients can be asked more at no price."""
 
     members: Members
     problem: FitProblem
@@ -118,7 +112,6 @@ def bias(
 
     Parameters
     ----------
-    clients : Clients
     x : (d,) array
         The minimiser.
     back : (d, d) array

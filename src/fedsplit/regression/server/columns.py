@@ -24,7 +24,7 @@ from fedsplit.data.types import (
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.guards.thresholds import Finding
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.survey import RowCounts, SurveyAnswer, is_class, local_type
+from fedsplit.regression.client.questions import RowCounts, SurveyAnswer, is_class, local_type
 from fedsplit.regression.options import Settings
 
 IN_WORDS: Mapping[Type, str] = {
@@ -221,7 +221,6 @@ def with_levels(
     ----------
     plan : Plan
         With all types.
-    settings : Settings
     counts : mapping of str to RowCounts
         Of the clients that take part; empty if levels are declared and nothing may be counted.
     """
@@ -320,8 +319,6 @@ def ordered_levels(
 
     Parameters
     ----------
-    column : str
-    kind : Type
     counts : mapping of str to RowCounts
         By client.
     stored : bool

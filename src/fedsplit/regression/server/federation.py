@@ -11,7 +11,8 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -35,9 +36,8 @@ from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import Moments
 from fedsplit.regression.client.guards.thresholds import Finding
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.questions import FitQuestion, Settle, SumAnswer, SumQuestion
+from fedsplit.regression.client.questions import FitQuestion, Settle, SumAnswer, SumQuestion, joined
 from fedsplit.regression.client.statistics import DesignMoments, moments_of
-from fedsplit.regression.client.survey import joined
 from fedsplit.statistic import Statistic, Values
 from fedsplit.threads import one_blas_thread
 
@@ -96,7 +96,6 @@ class AboutCosts(NamedTuple):
 
     Attributes
     ----------
-    costs : RowCosts
     question : CostQuestion, FitQuestion or effect
         The answer to a ``FitQuestion`` is a list with one entry for each client.
     """
@@ -178,7 +177,6 @@ class FitDriver:
 
     Parameters
     ----------
-    members : Members
     rounds : float
         The budget: who wants to ask more about costs gets a ``BudgetSpent``.
     report : callable, optional
@@ -289,7 +287,7 @@ class FitDriver:
             own[at] = {key: each for key, each in parts.items() if each is not None}
             if own[at]:
                 requests[at] = Request(joined(own[at]))
-        replies = _heard(members, requests, _insisting(members))
+        replies = _heard(members, requests, partial(members.ask, insist=True))
         answers: dict[str, dict[str, Any]] = {key: {} for key in questions}
         for at, reply in replies.items():
             for key, part in own[at].items():
@@ -389,10 +387,8 @@ class FitClients(RemoteClients):
 
     Parameters
     ----------
-    members : Members
     codings : dict of Coding
         By cohort.
-    costs : RowCosts
     """
 
     def __init__(self, members: Members, codings: dict[int, Coding], costs: RowCosts) -> None:
@@ -419,10 +415,8 @@ class FitClients(RemoteClients):
         """Each client's answer to a question about its rows."""
         m = len(self.members.names)
         requests = {at: Request(question, key, m) for at, key in self.keys.items()}
-        return _entries(_heard(self.members, requests, self._insisting))
-
-    def _insisting(self, requests: dict[int, Request], check: Check) -> dict[int, Reply]:
-        return self.hear(requests, check, insist=True)
+        replies = _heard(self.members, requests, partial(self.hear, insist=True))
+        return [entry for reply in replies.values() for entry in reply.value]
 
     def note_prepared(self, cohorts: Collection[int]) -> None:
         """The coordinates are no question of their own; what they hold is counted."""
@@ -439,20 +433,11 @@ class FitClients(RemoteClients):
             self.members.history.exchanges.append(row)
 
 
-def _entries(replies: dict[int, Reply]) -> list[Any]:
-    return [entry for reply in replies.values() for entry in reply.value]
-
-
-Asking: TypeAlias = Callable[[dict[int, Request], Check], dict[int, Reply]]
-"""How a question is asked."""
-
-
-def _insisting(members: Members) -> Asking:
-    """Ask until every client has answered."""
-    return lambda requests, check: members.ask(requests, check, insist=True)
-
-
-def _heard(members: Members, requests: dict[int, Request], ask: Asking) -> dict[int, Reply]:
+def _heard(
+    members: Members,
+    requests: dict[int, Request],
+    ask: Callable[[dict[int, Request], Check], dict[int, Reply]],
+) -> dict[int, Reply]:
     """The replies, by cohort, of an exchange that is counted."""
     questions: dict[int, Any] = {at: request.question for at, request in requests.items()}
     began = time.perf_counter()

@@ -111,7 +111,6 @@ def glm(agreement: Agreement, reached: Mapping[str, float] | None = None) -> Dia
 
     Parameters
     ----------
-    agreement : Agreement
     reached : mapping of str to float, optional
         Coefficients to start from, by name: those of a run that lost a client.
     """
@@ -222,12 +221,7 @@ def follow(
 
 
 class Measures:
-    """How well models of a problem fit: each point is asked about once.
-
-    Parameters
-    ----------
-    problem : FitProblem
-    """
+    """How well models of a problem fit: each point is asked about once."""
 
     def __init__(self, problem: FitProblem) -> None:
         self._problem = problem

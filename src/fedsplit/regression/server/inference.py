@@ -86,10 +86,8 @@ def evaluation_of(pool: Pool, state: Mapping[str, State], coordinates: Coordinat
 
     Parameters
     ----------
-    pool : Pool
     state : mapping of str to State
         Of functions of all rows, by their text.
-    coordinates : Coordinates
     """
     factors = [FACTORS.split(name) for name in pool.names]
     if pool.intercept is not None:
@@ -169,12 +167,9 @@ def gradient_error(
 
     Parameters
     ----------
-    coordinates : Coordinates
-    evaluation : Evaluation
     H : (d, d) array
         The Hessian at x.
     x : (d,) array
-    scalars : ProofScalars
     weight : float
         Of all rows, where φ = 1; 0 for targets with a unit.
     """
@@ -229,8 +224,6 @@ class Point:
 
     Attributes
     ----------
-    problem : FitProblem
-    proof : Proof
     sizes : mapping of str to int
         How many rows of each client the model is of.
     fits : sequence of mappings
@@ -378,7 +371,6 @@ def ask_fit(point: Point, last: bool) -> Dialogue[Point]:
 
     Parameters
     ----------
-    point : Point
     last : bool
         Whether the rounds have ended. Before that only what a distance in standard errors needs is
         asked for, if anything.
@@ -457,7 +449,6 @@ def fit_of(point: Point, null: float | None, agreement: Agreement) -> FitStatist
 
     Parameters
     ----------
-    point : Point
     null : float or None
         The deviance of the model without covariates.
     agreement : Agreement
@@ -508,7 +499,6 @@ def contributions(point: Point, missing: Mapping[str, int]) -> pd.DataFrame:
 
     Parameters
     ----------
-    point : Point
     missing : mapping
         The rows that each client left out, those of clients without a complete row included.
 

@@ -51,8 +51,6 @@ class Proof(NamedTuple):
     gradients : (m, d) array
     information : (m, d, d) array
         The Hessians, each with its share of the penalty's ridge.
-    scalars : ProofScalars
-    certificate : Certificate
     kernel : (d, k) array or None
         An orthonormal basis of the directions that nothing determines in the limit of a fit whose
         coefficients grow without bound; None where there are none.
@@ -88,7 +86,6 @@ def proof_of(
     x, gradients, information, scalars, kernel
         As in ``Proof``, without the penalty. Along a kernel F is constant, but for rounding, and
         the proof is about all other directions.
-    penalty : FitPenalty or None
     subgradient : (d,) array or None
         One of the penalty at x.
     least : (d, d) array or None
@@ -163,11 +160,8 @@ class ProvedDistance:
 
     Parameters
     ----------
-    method : Method
-    tol : float
     rounds : int
         The budget.
-    judge : Judge
     separation : SeparationSearch or None
         Looks for coefficients that grow without bound; None where there are none, whatever the
         data.
@@ -404,12 +398,9 @@ def minimise(
 
     Parameters
     ----------
-    problem : FitProblem
     method : Method
         With the penalty, if there is one.
-    judge : Judge
     x : (d,) array
-    state : Any
     patience : int
         The rounds after which Newton's method takes over.
 

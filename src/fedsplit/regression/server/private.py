@@ -38,7 +38,6 @@ class NoisyAnswer(NamedTuple):
         diagonal have that over √2.
     scalars : (3,) array
         Rows, the sum of squared residuals, that of weights; in the last answer alone.
-    rows_noise : float
     """
 
     g: Array
@@ -62,7 +61,6 @@ class PrivateSearch:
 
     Parameters
     ----------
-    members : Members
     plan : Plan
         Made of declarations.
     settings : Settings

@@ -49,7 +49,6 @@ class FitProblem:
 
     Attributes
     ----------
-    rows : CodedRows
     moments : sequence of Moments
         Of each client's rows.
     settings : Settings
@@ -58,7 +57,6 @@ class FitProblem:
         The q coefficients, those of aliased columns included.
     pool : Pool
         The moments of all clients.
-    coordinates : Coordinates
     frame : Frame
         What makes the clients' costs of their designs.
     """
@@ -245,10 +243,8 @@ def set_up(
 
     Parameters
     ----------
-    rows : CodedRows
     moments : sequence of Moments
         One per client.
-    settings : Settings
     intercept : int or None
         Which column is the constant term, if there is one.
     labels : sequence of str

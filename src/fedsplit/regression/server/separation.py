@@ -105,7 +105,6 @@ class SeparationSearch:
 
     Parameters
     ----------
-    problem : FitProblem
     span : int
         The moves of this many rounds are examined together, and as often: the fewer, the longer the
         steps of the method are.

@@ -150,7 +150,6 @@ class Disclosed(NamedTuple):
     ----------
     rows : (n,) array of int
         The numbers of the rows; one that comes twice has two terms.
-    sums : RowSum
     """
 
     rows: NDArray[np.intp]
@@ -204,7 +203,6 @@ class DisclosureLedger:
         ----------
         key : str
             Fingerprint of the question and the rows.
-        disclosed : sequence of Disclosed
         tags : sequence of str
             What the question counts as.
         """

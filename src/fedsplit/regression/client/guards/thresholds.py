@@ -80,6 +80,11 @@ class Finding(NamedTuple):
     detail: str
     rule: str = ""
 
+    @classmethod
+    def of_client(cls, name: str, what: str) -> Finding:
+        """That a client has something."""
+        return cls(name, f"client {name} has {what}", f"clients have {what}", name)
+
 
 def in_lines(findings: Iterable[Finding]) -> list[str]:
     """One line for each kind, with a count and the first few names, in the order of the first."""
@@ -163,7 +168,6 @@ def in_columns(
         Rows that are used.
     levels : mapping
         The rows of each level of each category.
-    rules : Rules
     """
     found: list[Finding] = []
     if 0 < n < rules.rows:
@@ -188,7 +192,6 @@ def in_rows(rows: Design, target: str | None, rules: Rules) -> list[Finding]:
         In the units of the file.
     target : str or None
         The text of a target that is a condition, whose classes nobody has counted.
-    rules : Rules
     """
     n = rows.rows
     parameters = rows.A.shape[1] * max(1, rows.classes - 1)
@@ -247,7 +250,6 @@ def in_sums(
         By the function that they are for, the values that are summed, (n,).
     sums : mapping of str to int
         By column of the file, how many sums of functions of it there are in all.
-    rules : Rules
     """
     found: list[Finding] = []
     cells = []
