@@ -16,8 +16,7 @@ from fedsplit.federation.dialogues import without_others
 from fedsplit.federation.study import Analysis, Study
 from fedsplit.regression.client.coding import Coding, Frame
 from fedsplit.regression.client.plan import Plan, columns_of
-from fedsplit.regression.client.questions import NoisySums
-from fedsplit.regression.client.survey import Survey
+from fedsplit.regression.client.questions import NoisySums, Survey
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.fit import asked_formula, fit_over
 from fedsplit.regression.options import FitOptions, Regression, Settings

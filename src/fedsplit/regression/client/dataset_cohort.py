@@ -50,7 +50,6 @@ from fedsplit.regression.client.questions import (
 from fedsplit.regression.client.release import Release
 from fedsplit.regression.client.statistics import CostAt, DesignMoments, FitRows
 from fedsplit.regression.client.summing import SumsOfCohort
-from fedsplit.regression.client.survey import SurveyAnswer
 from fedsplit.regression.privacy import Privacy
 from fedsplit.statistic import RowSum, Values
 from fedsplit.threads import one_blas_thread
