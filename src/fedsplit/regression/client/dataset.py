@@ -31,6 +31,7 @@ from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.guards.thresholds import Finding
 from fedsplit.regression.client.noise import BoundedRows, bounded_rows
 from fedsplit.regression.client.plan import Plan, ReadRows
+from fedsplit.regression.client.questions import RowCounts, SurveyAnswer, locally_typed
 from fedsplit.regression.client.statistics import OfArgument, TableRows
 from fedsplit.regression.families.response import Trials, check_rows, of_counts, whole
 from fedsplit.regression.privacy import Privacy

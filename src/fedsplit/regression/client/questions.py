@@ -25,6 +25,7 @@ from fedsplit.errors import InputError, RequestError, RowError, listed
 from fedsplit.regression.client.coding import Coding, Frame
 from fedsplit.regression.client.guards.thresholds import Finding
 from fedsplit.regression.client.noise import Noise, RowVectors, length_of, source_of, split
+from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.privacy import bounds_of
 from fedsplit.regression.client.statistics import (
     CalibrationCounts,
@@ -40,6 +41,7 @@ from fedsplit.regression.client.statistics import (
     RowsInside,
     ScoreProducts,
 )
+from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.privacy import Privacy
 from fedsplit.statistic import STATISTICS, Shape, Statistic, Values
 from fedsplit.sums import Summands, Total
