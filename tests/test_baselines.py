@@ -26,7 +26,7 @@ from fedsplit.methods.lbfgs import LBFGS
 from fedsplit.methods.method import Method
 from fedsplit.methods.scaffnew import Scaffnew
 from fedsplit.methods.scaffold import SCAFFOLD
-from fedsplit.methods.sums import Known
+from fedsplit.methods.sums import FirstOrder
 from problems import LOSSES, begun, problem, updated
 
 SIZES, D = [40, 15, 25, 9], 4
@@ -389,7 +389,7 @@ def test_settings_that_make_no_sense_are_refused(build: Callable[[], object]) ->
 def test_a_searched_step_is_taken_up_to_the_curvature_it_stands_for(
     curvature: float, allowed: bool
 ) -> None:
-    known = Known(3.0, np.array([1.0, -2.0]))
+    known = FirstOrder(3.0, np.array([1.0, -2.0]))
     s = 0.25
     move = -s * known.g
     F = known.F + float(known.g @ move) + 0.5 * curvature / s * float(move @ move)

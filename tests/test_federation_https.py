@@ -33,7 +33,7 @@ from fedsplit.federation.transport import https
 from fedsplit.federation.transport.https import (
     PIECE,
     TICKET,
-    Arrival,
+    PartialMessage,
     ConnectionLimits,
     HttpsTransport,
     Unexpected,
@@ -306,7 +306,7 @@ def test_a_message_is_received_in_order_and_whole_or_not_at_all() -> None:
     def frame(size: int, piece: bytes, ticket: bytes = b"12345678") -> bytes:
         return ticket + size.to_bytes(TICKET, "little") + piece
 
-    arrival = Arrival()
+    arrival = PartialMessage()
     piece = os.urandom(PIECE)
     assert arrival.add(frame(PIECE + 2, piece), 2**20) is None
     assert arrival.add(frame(PIECE + 2, b"ab"), 2**20) == piece + b"ab"
@@ -323,14 +323,14 @@ def test_a_message_is_received_in_order_and_whole_or_not_at_all() -> None:
         b"12345678",
         b"123456789",
     ):
-        arrival = Arrival()
+        arrival = PartialMessage()
         with pytest.raises(Unexpected):
             arrival.add(wrong, 2**20)
-    arrival = Arrival()
+    arrival = PartialMessage()
     arrival.add(frame(PIECE + 2, piece), 2**20)
     with pytest.raises(Unexpected):  # another length than it began with
         arrival.add(frame(PIECE - 1, b""), 2**20)
-    arrival = Arrival()
+    arrival = PartialMessage()
     arrival.add(frame(PIECE + 2, piece, b"abandons"), 2**20)
     assert arrival.add(frame(2, b"ab"), 2**20) == b"ab"
 

@@ -33,7 +33,7 @@ class Answering(Protocol):
         """The answer to a question."""
 
 
-class Interruption(Exception):
+class NoAnswer(Exception):
     """What comes in the place of an answer, for a reason that is none of the dialogue's errors.
 
     The driver throws it into the dialogue where that waits for the answers, so that no dialogue
@@ -41,11 +41,11 @@ class Interruption(Exception):
     """
 
 
-class BudgetSpent(Interruption):
+class BudgetSpent(NoAnswer):
     """The budget of a run is spent: this question was not asked."""
 
 
-class Removal(Interruption):
+class Removal(NoAnswer):
     """Some clients have left for good, and the question that was open is void.
 
     Whoever catches it drops what belongs to the clients that left, and goes on.
@@ -62,8 +62,8 @@ class Removal(Interruption):
 
 
 def advance(dialogue: Dialogue[Any], event: Any) -> Any:
-    """The next question after an answer, or after an ``Interruption``; None starts a dialogue."""
-    return dialogue.throw(event) if isinstance(event, Interruption) else dialogue.send(event)
+    """The next question after an answer, or after a ``NoAnswer``; None starts a dialogue."""
+    return dialogue.throw(event) if isinstance(event, NoAnswer) else dialogue.send(event)
 
 
 def converse(
@@ -76,7 +76,7 @@ def converse(
     dialogue : Dialogue
     answering : Answering
     watch : callable, optional
-        Called with every question and what came of it: an answer, or an ``Interruption``.
+        Called with every question and what came of it: an answer, or a ``NoAnswer``.
     """
     event: Any = None
     try:
@@ -84,7 +84,7 @@ def converse(
             question = advance(dialogue, event)
             try:
                 event = answering.ask(question)
-            except Interruption as interruption:
+            except NoAnswer as interruption:
                 event = interruption
             if watch is not None:
                 watch(question, event)
@@ -121,7 +121,7 @@ def together(dialogues: Mapping[str, Dialogue[Any]]) -> Dialogue[dict[str, Any]]
         if questions:
             try:
                 received = yield Several(questions)
-            except Interruption as interruption:  # each decides for itself what it loses
+            except NoAnswer as interruption:  # each decides for itself what it loses
                 received = dict.fromkeys(questions, interruption)
     return {name: results[name] for name in dialogues}
 

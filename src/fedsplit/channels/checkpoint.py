@@ -22,7 +22,7 @@ from fedsplit.channels import codec
 from fedsplit.channels.channel import SILENT, Channel, PostingChannel, Reply, Request
 from fedsplit.channels.clients import RemoteClients, in_process
 from fedsplit.channels.cohort import other_data, same_data
-from fedsplit.channels.log import Record, RecordedReply, Records
+from fedsplit.channels.log import RecordedQuestion, RecordedReply, Records
 from fedsplit.checks import count
 from fedsplit.clients.oracle import Clients
 from fedsplit.errors import InputError, TooFewClients
@@ -78,7 +78,7 @@ class Checkpoint:
         with self.over(remote.members.channel, about) as journal:
             yield remote.over(journal)
 
-    def over(self, channel: Channel, about: Mapping[str, Any]) -> Journal:
+    def over(self, channel: Channel, about: Mapping[str, Any]) -> JournalledChannel:
         """The channel with this folder in front of it.
 
         Parameters
@@ -95,7 +95,7 @@ class Checkpoint:
             raise InputError(f"{self.folder / ANSWERS} is missing: start again in another folder")
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return Journal(channel, self._open(header), self.every)
+            return JournalledChannel(channel, self._open(header), self.every)
         except OSError as error:
             raise InputError(
                 f"{self.folder}: cannot be used ({error.strerror}): make it writable, "
@@ -189,7 +189,7 @@ class Checkpoint:
                 )
 
 
-class Journal:
+class JournalledChannel:
     """A channel that replays old answers from a file first, and keeps the new ones there.
 
     Time advances only during questions and waits, and is recorded, so that timeouts replay
@@ -266,7 +266,7 @@ class Journal:
         if not self.replaying:
             self._channel.wait(seconds)
 
-    def __enter__(self) -> Journal:
+    def __enter__(self) -> JournalledChannel:
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
@@ -365,7 +365,7 @@ class Journal:
             for at, (reply, blob) in kept.items()
         ]
         blobs = [blob for _, blob in kept.values()]
-        self._records.append(Record(digest, self._time, heard), blobs, self._every)
+        self._records.append(RecordedQuestion(digest, self._time, heard), blobs, self._every)
         self._replayed += 1
         self._recorded = True
         return {at: reply for at, (reply, _) in kept.items()}

@@ -2,8 +2,8 @@
 
 A record on disk is a head of ``HEAD`` bytes and its content. The head is ``MARK``, the length of
 the content in eight bytes, the SHA-256 of the content, and the CRC-32 of all these. The content is
-the length of an encoded ``Record`` in eight bytes, the ``Record``, and the answers. Integers are
-little-endian. Why this is not SQLite: docs/decisions/0014.
+the length of an encoded ``RecordedQuestion`` in eight bytes, that itself, and the answers. Integers
+are little-endian. Why this is not SQLite: docs/decisions/0014.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RecordedReply(NamedTuple):
     log: str = ""
 
 
-class Record(NamedTuple):
+class RecordedQuestion(NamedTuple):
     """One question to some cohorts, and their replies.
 
     Attributes
@@ -142,12 +142,12 @@ class Records:
             f"{self.path}: record {len(self) + 1} is damaged: start again in another folder"
         )
 
-    def read(self, number: int) -> tuple[Record, list[bytes]]:
+    def read(self, number: int) -> tuple[RecordedQuestion, list[bytes]]:
         """Return a record, counted from 0, and the encoded answers of its replies."""
         begin = self._ends[number] + HEAD
         content = self._bytes(begin, self._ends[number + 1] - begin)
         end = 8 + int.from_bytes(content[:8], "little")
-        record: Record = codec.decode(Record, content[8:end])
+        record: RecordedQuestion = codec.decode(RecordedQuestion, content[8:end])
         answers = []
         for reply in record.replies:
             answers.append(content[end : end + reply.size])
@@ -158,7 +158,7 @@ class Records:
         self._file.seek(begin)
         return self._file.read(size)
 
-    def append(self, record: Record, answers: Sequence[bytes], every: int) -> None:
+    def append(self, record: RecordedQuestion, answers: Sequence[bytes], every: int) -> None:
         """Add a record; once ``every`` records wait to be written, write them."""
         encoded = codec.encode(record)
         # Parts, not one bytes object: a proof's answers can be gigabytes.

@@ -14,7 +14,7 @@ import numpy as np
 from fedsplit.arrays import Array, Mask
 from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.clients.questions import Value
-from fedsplit.dialogue import Interruption
+from fedsplit.dialogue import NoAnswer
 from fedsplit.errors import InputError, listed
 
 
@@ -47,7 +47,7 @@ class Incident(NamedTuple):
     what: str
 
 
-class Removed(Interruption):
+class Removed(NoAnswer):
     """Clients were absent for too long, and the run may go on without them.
 
     Attributes

@@ -18,7 +18,7 @@ from fedsplit.federation.journal import Journal, Recorded
 from fedsplit.federation.keys import SigningKey, public_bytes
 from fedsplit.federation.messages import ENVELOPE, JOINING, LogHead, Proposal, Response
 from fedsplit.federation.study import Study
-from fedsplit.federation.study_file import Terms, read_study_file, write_study_file
+from fedsplit.federation.study_file import StudyTable, read_study_file, write_study_file
 from fedsplit.federation.transport import Transport, Unreachable
 from fedsplit.federation.words import in_lines, study_parts
 
@@ -88,7 +88,7 @@ class Coordinator:
     ...     print(coordinator.run(coordinator.study("visits.toml")).result)
     """
 
-    terms = frozenset(each.name for each in msgspec.structs.fields(Terms))
+    terms = frozenset(each.name for each in msgspec.structs.fields(StudyTable))
     """What the table [study] of a study file can have."""
 
     def __init__(

@@ -37,7 +37,7 @@ ABOUT_MODELS = {each.name for each in fields(Settings)} - {"secure"} | {"formula
 """The options of ``fit`` that say what is computed, not where or from which data."""
 
 
-class Terms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StudyTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The table ``[study]``; see ``Study``.
 
     Attributes
@@ -113,7 +113,7 @@ def _study(found: Mapping[str, Any], path: Path) -> Study:
         raise InputError(f"{path}: unknown table {min(other)!r}: there are [study] and [model]")
     if not isinstance(asked, dict):
         raise InputError(f"{path}: there is no table [study], which has the title of the study")
-    terms = converted(asked, Terms, f"{path}: [study]")
+    terms = converted(asked, StudyTable, f"{path}: [study]")
     model = _about_models(found.get("model"), path)
     options = FitOptions(None, secure=terms.secure, **model)
     analysis = RegressionStudy.of(options)

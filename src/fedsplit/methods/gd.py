@@ -14,7 +14,7 @@ from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Evaluate, Gradient
 from fedsplit.dialogue import Dialogue
 from fedsplit.methods.method import CurvatureBounds, StepMethod
-from fedsplit.methods.sums import Known, evaluated, total, total_curvature
+from fedsplit.methods.sums import FirstOrder, evaluated, total, total_curvature
 from fedsplit.penalties.penalty import Penalty, prox_or_same
 from fedsplit.theory import fedgd_step
 
@@ -30,7 +30,7 @@ class GDState(NamedTuple):
         Where gradients are asked for: x, from which AGD extrapolates.
     s : float
         The step.
-    known : Known or None
+    known : FirstOrder or None
         F and its gradient at y, where the step is searched for.
     theta : float
         Nesterov's θ ≥ 1, in AGD.
@@ -40,7 +40,7 @@ class GDState(NamedTuple):
     subgradient: Array
     y: Array
     s: float
-    known: Known | None = None
+    known: FirstOrder | None = None
     theta: float = 1.0
 
 
@@ -97,7 +97,7 @@ class GD(StepMethod[GDState]):
         # F(x⁺) comes with the gradient for the step after it, so that each trial is one question
         apart = after.y is not after.x
         answer: Answer = yield Evaluate(after.y, after.x if apart else None, margin=True)
-        ahead = Known(
+        ahead = FirstOrder(
             float(total(self._name, answer)), np.asarray(answer.parts["gradient"].sum(axis=0))
         )
         F = float(answer.parts["value_at_trial"].sum()) if apart else ahead.F

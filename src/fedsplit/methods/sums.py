@@ -49,7 +49,7 @@ def answers(question: CostQuestion, wait: bool = True, most: float = math.inf) -
     return answer
 
 
-class Known(NamedTuple):
+class FirstOrder(NamedTuple):
     """F and its gradient, (d,), at a point."""
 
     F: float
@@ -62,13 +62,13 @@ class Known(NamedTuple):
         return bool(allowed + 16.0 * EPS * abs(self.F) >= F)
 
 
-def evaluated(name: str, x: Array, wait: bool = False) -> Dialogue[Known]:
+def evaluated(name: str, x: Array, wait: bool = False) -> Dialogue[FirstOrder]:
     """F and its gradient at x, from one question; if ``wait``, until all have answered it."""
     # the margin costs nothing, and shows at once where classes are separable
     answer = yield from answers(Evaluate(x, margin=True), wait)
     F = float(total(name, answer))
     gradient: Array = answer.parts["gradient"].sum(axis=0)
-    return Known(F, gradient)
+    return FirstOrder(F, gradient)
 
 
 def total_curvature(name: str, x0: Array) -> Dialogue[CurvatureBounds]:

@@ -115,7 +115,7 @@ class Claim(NamedTuple):
     reason: str = ""
 
 
-class Finding(NamedTuple):
+class Verdict(NamedTuple):
     """What was found of a claim: a ``Claim`` without its key and its sentence."""
 
     paper: object
@@ -125,7 +125,7 @@ class Finding(NamedTuple):
 
 
 def claims_of(
-    figure: str, sentences: Mapping[str, str], findings: Mapping[str, Finding]
+    figure: str, sentences: Mapping[str, str], findings: Mapping[str, Verdict]
 ) -> list[Claim]:
     """Put each sentence about a figure together with what was found of it."""
     return [Claim(f"{figure}-{key}", sentences[key], *finding) for key, finding in findings.items()]

@@ -112,7 +112,7 @@ class Unexpected(ValueError):
 
 
 @dataclass
-class Arrival:
+class PartialMessage:
     """The message that is arriving on a connection."""
 
     ticket: bytes = b""
@@ -177,7 +177,7 @@ class _Peer:
     connection: web.WebSocketResponse
     transport: asyncio.Transport
     asked: dict[bytes, int] = field(default_factory=dict)
-    arrival: Arrival = field(default_factory=Arrival)
+    arrival: PartialMessage = field(default_factory=PartialMessage)
     sending: asyncio.Future[None] | None = None
     left: bool = False
 
@@ -698,7 +698,7 @@ class _SiteEnd:
             known = authority.read_certificate(self._folder / "coordinator.crt")
             if authority.Holder.of(found).key != known.key:
                 self._give_up("has another key than coordinator.crt, which this site has accepted")
-        arrival = Arrival()
+        arrival = PartialMessage()
         while True:
             frame = await connection.receive()
             if frame.type is WSMsgType.TEXT and not self._welcome:

@@ -24,7 +24,7 @@ from fedsplit.channels.members import Check, Members
 from fedsplit.clients.oracle import Removed
 from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.stacked import QUIET
-from fedsplit.dialogue import Dialogue, Interruption, Several, advance, converse
+from fedsplit.dialogue import Dialogue, NoAnswer, Several, advance, converse
 from fedsplit.errors import InputError
 from fedsplit.fixed_point import LIMBS
 from fedsplit.loop.certificate import Certificate
@@ -330,7 +330,7 @@ def about(costs: RowCosts, dialogue: Dialogue[R]) -> Dialogue[R]:
             return result
         try:
             event = yield AboutCosts(costs, question)
-        except Interruption as interruption:
+        except NoAnswer as interruption:
             event = interruption
 
 

@@ -18,7 +18,7 @@ from fedsplit.clients.effects import Account, Measurement, TraceEntry
 from fedsplit.clients.oracle import Removed
 from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.questions import Decrement, Gradient, Information, ProofScalars
-from fedsplit.dialogue import BudgetSpent, Dialogue, Interruption, advance
+from fedsplit.dialogue import BudgetSpent, Dialogue, NoAnswer, advance
 from fedsplit.loop import certificate as core
 from fedsplit.loop.certificate import NOT_ASKED, Certificate, Facts
 from fedsplit.loop.result import Diverged, Result, RunState, StoppedBy
@@ -483,7 +483,7 @@ def _rounds(
                 question = Everyone(question)
         try:
             event = yield question
-        except Interruption as interruption:
+        except NoAnswer as interruption:
             event = interruption
         if isinstance(event, Account):
             rule.count, asked = event.rounds, 0
