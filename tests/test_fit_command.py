@@ -142,6 +142,103 @@ def test_the_command_refuses_in_one_line(
     assert why in refused(capsys, *(argument.format(files[0]) for argument in arguments))
 
 
+MODEL = """
+[study]
+title = "Visits by age"
+
+[model]
+formula = "score ~ age"
+ridge = 2.0
+
+[model.types]
+age = "number"
+"""
+
+MISTAKES = {
+    "--types score": "--types takes COLUMN=..., as in ward=text, not 'score'",
+    "--types score=": "--types takes COLUMN=..., as in ward=text, not 'score='",
+    "--types score=words": "types of score 'words' is not known: use one of number",
+    "--levels ward=south|south": "levels of ward must be one or more levels that differ",
+    "--reference age=1": "reference: age is no category of this model",
+    "--set": "Option '--set' requires an argument (see fedsplit fit --help)",
+    "--strict=1": "Option '--strict' does not take a value (see fedsplit fit --help)",
+    "--set =1": "--set: there is no option '': there are formula",
+    "--set ridgee=1": "--set: there is no option 'ridgee': did you mean ridge?",
+    "--set data=x.csv": "--set: there is no option 'data'",
+    "--set progress=bar": "--set: there is no option 'progress'",
+    "--set checkpoint=run": "--set: there is no option 'checkpoint'",
+    "--set dp=1": "--set dp is a table: its keys are dp.epsilon, dp.delta",
+    "--set dp.epsilom=1": "there is no option 'dp.epsilom': did you mean dp.epsilon?",
+    "--set dp.epsilon=1": "dp needs delta, clip, rounds too",
+    "--set epsilon=a": "--set dp.epsilon must be a number, not 'a'",
+    "--set dp.ranges=age": "--set dp.ranges takes COLUMN=...",
+    "--set dp.ranges=age=a:b": "--set dp.ranges of age must be a number, not 'a'",
+    "--set firth": "--set firth needs a value, as in --set firth=VALUE",
+    "--set firth=maybe": "--set firth must be true or false, not 'maybe'",
+    "--set firth=true": "firth is for the family logistic, not gaussian",
+    "--set seed=1.5": "--set seed must be a whole number, not '1.5'",
+    "--set seed=1 --set seed=2": "--set seed is given twice",
+    "--tol 0.1 --set tol=0.2": "tol is given twice, by --tol and by --set",
+    "--set give_up=-1": "give_up must be a finite number above 0, not -1.0",
+    "--set workers=2": "workers and an address need a cluster: use the engine ray",
+    "--ridge 1 --set elastic_net=1,1": "elastic_net sets both l1 and ridge: leave those out",
+    "--set nonnegative=agee": "nonnegative: there is no coefficient agee; there are Intercept, age",
+    "--set decimal=;": "decimal ';' is not known: use one of ., ,",
+    "--rounds 1e3": "Invalid value for '--rounds': '1e3' is not a valid integer",
+    "--engine gpu": "engine 'gpu' is not known: use one of local, ray",
+    "--method newtn": "method 'newtn' is not known: use one of auto, fedsplit",
+    "--family huber:delta=x": "family 'huber:delta=x': 'x' is no number",
+    "--exposure age": "exposure needs a log link (poisson, gamma), gaussian has none",
+    "--target score": "give a formula such as 'y ~ x', or a target column",
+    "--resume nowhere": "there is no checkpoint to resume: start without --resume",
+    "--checkpoint a --resume b": "--checkpoint and --resume name two folders",
+    "{model} {model}": "all describe a model: name one",
+    "{mixed}": "has both [model] and [clients]: make two files of them",
+    "{wrong}": "[model] there is no option 'formla': did you mean formula?",
+}
+
+
+@pytest.mark.parametrize(("words", "why"), MISTAKES.items(), ids=MISTAKES)
+def test_a_mistake_is_named_in_one_line_before_anything_is_written(
+    files: list[str],
+    tmp_path: Path,
+    words: str,
+    why: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    clients = '[clients.a]\npath = "a.csv"\n'
+    content = {"model": MODEL, "mixed": MODEL + clients, "wrong": '[model]\nformla = "y ~ x"'}
+    for name, text in content.items():
+        Path(f"{name}.toml").write_text(text)
+    before = sorted(tmp_path.iterdir())
+    given = words.format(**{name: f"{name}.toml" for name in content}).split()
+    assert why in refused(capsys, *files, "--formula", "score ~ age", "--out", "out", *given)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_model_file_gives_options_and_those_of_the_command_line_come_first(
+    files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = tmp_path / "model.toml"
+    model.write_text(MODEL)
+
+    def coefficients(*words: str) -> dict[str, float]:
+        assert run(["fit", str(model), *files, *words, "--json"]) == 0
+        found: dict[str, float] = json.loads(capsys.readouterr().out)["coef"]
+        return found
+
+    assert coefficients() == fs.fit(files, "score ~ age", ridge=2.0).params.to_dict()
+    assert coefficients("--ridge", "0") == fs.fit(files, "score ~ age").params.to_dict()
+    other = fs.fit(files, "score ~ age + ward", ridge=1.0, intercept=False)
+    words = ["--formula", "score ~ age + ward", "--set", "ridge=1", "--set", "intercept=no"]
+    assert coefficients(*words) == other.params.to_dict()
+    assert f"{model} describes a model: name the files of the clients" in refused(
+        capsys, str(model)
+    )
+
+
 def test_the_live_lines_go_to_a_terminal_only(
     files: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

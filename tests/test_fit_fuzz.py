@@ -126,3 +126,70 @@ def test_files_with_nothing_in_them_are_refused(
     path.write_bytes(content)
     with pytest.raises(fs.InputError, match="site"):
         fs.fit(path, FORMULA)
+
+
+WORDS = [
+    *("fit", "compare", "report", "keys", "study", "--help", "--json", "--version"),
+    *("--formula", "--family", "--types", "--levels", "--set", "--ridge", "--tol", "--columns"),
+    *("--reference", "--method", "--rounds", "--engine", "--out", "--resume", "--group", "--na"),
+    *(
+        "y ~ x",
+        "y ~",
+        "y ~ C(g)",
+        "{y > 1} ~ x",
+        "g=red|blue",
+        "g=text",
+        "x=",
+        "=",
+        "",
+        "-1",
+        "1e400",
+    ),
+    *(
+        "nan",
+        "0",
+        "12",
+        "poisson",
+        "huber:delta=-1",
+        "newton",
+        "ray",
+        "no/such",
+        "a.toml",
+        "site.csv",
+    ),
+    *(
+        "dp.epsilon=1",
+        "dp=1",
+        "dp.=",
+        "rounds=10",
+        "na=.,-9",
+        "firth=yes",
+        "levels=g=a|b",
+        "x" * 300,
+    ),
+    *("\0", "\n", "\x1b[31m", "grün", "\u202e", "--", "-", "*", "..", "init", "new", "list"),
+]
+
+
+@pytest.mark.parametrize("trials", [150, pytest.param(1500, marks=pytest.mark.slow)])
+def test_words_in_any_order_end_in_a_status_and_at_most_one_line_of_error(
+    trials: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    client(0).to_csv("site.csv", index=False)
+    Path("a.toml").write_text("[model]\nformula = 'y ~ x'\n")
+    rng = random.Random(trials)
+    for _ in range(trials):
+        start = rng.choice([["fit", "site.csv", "--formula", "y ~ x"], ["fit", "site.csv"], []])
+        words = [*start, *rng.choices(WORDS, k=rng.randint(1, 4))]
+        status = run(words)
+        out, err = capsys.readouterr()
+        assert status in (0, 1, 2), words
+        assert "a fault of fedsplit" not in err, words
+        assert len(out.splitlines()) > 0 or status == 2, words
+        errors = [line for line in err.splitlines() if line.startswith("fedsplit: error: ")]
+        assert len(errors) == (status == 2), words
+        assert "\x1b" not in err, words

@@ -11,14 +11,10 @@ from typing import Annotated, Any
 import typer
 
 import fedsplit as fs
-from fedsplit.commands.help import Group
+from fedsplit.commands.help import Group, UsageError
 from fedsplit.commands.interrupts import Terminated, raise_on_sigterm
 from fedsplit.commands.terminal import print_error, print_warnings
 from fedsplit.errors import InputError, NoMinimiser, TooFewClients
-
-# Newer versions of Typer bring their own copy of click, older ones use the package: this is the
-# usage error of either.
-UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 COMMANDS = {
     "fit": "Fit one regression over clients that keep their rows, and print the pooled table.",
@@ -78,8 +74,7 @@ def run(arguments: list[str]) -> int:
         return int(app(arguments, prog_name="fedsplit", standalone_mode=False) or 0)
     except UsageError as error:
         text = error.format_message().rstrip(".")  # type: ignore[attr-defined]  # click's name
-        where = getattr(error, "ctx", None)
-        path = where.command_path if where else "fedsplit"
+        path = error.ctx.command_path  # type: ignore[attr-defined]  # the same
         return _fail(f"{text} (see {path} --help)")
     except (InputError, NoMinimiser) as error:
         return _fail(error)

@@ -13,6 +13,10 @@ from typer.core import TyperCommand, TyperGroup
 
 from fedsplit.errors import nearest
 
+# Newer versions of Typer bring their own copy of click, older ones use the package: this is the
+# usage error of either.
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
 EXAMPLE = "Example: "
 """How the paragraph of a docstring begins that help texts begin with."""
 
@@ -25,6 +29,16 @@ class Helpful:
     """
 
     help: str | None
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the command line; an error names the help of this command."""
+        try:
+            found: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]  # Click's
+        except UsageError as error:
+            if error.ctx is None:  # type: ignore[attr-defined]  # Click's
+                error.ctx = ctx  # type: ignore[attr-defined]
+            raise
+        return found
 
     def get_help(self, ctx: Any) -> str:
         """The whole text."""

@@ -37,12 +37,23 @@ class Engine(NamedTuple):
     of_problem: Callable[[Problem, int | None, str | None], AbstractContextManager[Clients]]
 
 
+def _local_sources(
+    sources: Sequence[Source], workers: int | None, address: str | None
+) -> AbstractContextManager[Channel]:
+    _refuse_cluster(workers, address)
+    return nullcontext(LocalChannel(_cohort(sources)))
+
+
 def _local_problem(
     problem: Problem, workers: int | None, address: str | None
 ) -> AbstractContextManager[Clients]:
+    _refuse_cluster(workers, address)
+    return nullcontext(problem.clients)
+
+
+def _refuse_cluster(workers: int | None, address: str | None) -> None:
     if workers is not None or address is not None:
         raise InputError("workers and an address need a cluster: use the engine ray")
-    return nullcontext(problem.clients)
 
 
 @contextmanager
@@ -79,10 +90,7 @@ def _cohort(sources: Sequence[Source]) -> DatasetCohort:
 
 
 ENGINES = {
-    "local": Engine(
-        lambda sources, workers, address: nullcontext(LocalChannel(_cohort(sources))),
-        _local_problem,
-    ),
+    "local": Engine(_local_sources, _local_problem),
     "ray": Engine(_ray_sources, _ray_problem),
 }
 """Every engine by the name that ``fit``, the command line and the documentation use."""

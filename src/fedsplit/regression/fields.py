@@ -112,8 +112,10 @@ def assigned(record: Any, pairs: Iterable[str]) -> dict[str, Any]:
         written, mark, text = pair.partition("=")
         ending = [key for key in known if key.endswith(f".{written.strip()}")]
         key = ending[0] if len(ending) == 1 and written.strip() not in known else written.strip()
+        if parts := [each for each in known if each.startswith(f"{key}.")]:
+            raise InputError(f"--set {key} is a table: its keys are {listed(parts, 20)}")
         if key not in known:
-            raise InputError(f"--set: there is no option {key!r}: {nearest(key, known, 99)}")
+            raise InputError(f"--set: there is no option {key!r}: {nearest(key, known)}")
         if not mark:
             raise InputError(f"--set {key} needs a value, as in --set {key}=VALUE")
         table, _, name = key.rpartition(".")

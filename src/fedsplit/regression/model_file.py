@@ -51,7 +51,7 @@ def model_options(table: object, path: str) -> dict[str, Any]:
 
 def with_models(data: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     """The clients' data among some files, and the options in the one that describes a model."""
-    paths = [item for item in data if is_toml(Path(item)) and _is_model(Path(item))]
+    paths = [item for item in data if is_toml(Path(item)) and _is_model(item)]
     clients = [item for item in data if item not in paths]
     if len(paths) > 1:
         raise InputError(f"{listed(paths)} all describe a model: name one")
@@ -60,5 +60,8 @@ def with_models(data: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     return clients, read_model(paths[0]) if paths else {}
 
 
-def _is_model(path: Path) -> bool:
-    return not read_toml(path).keys().isdisjoint({"model", "study"})
+def _is_model(path: str) -> bool:
+    tables = read_toml(Path(path)).keys()
+    if {"model", "clients"} <= tables:
+        raise InputError(f"{path}: has both [model] and [clients]: make two files of them")
+    return not tables.isdisjoint({"model", "study"})
