@@ -255,6 +255,23 @@ def test_it_starts_and_fits_where_there_is_neither_termios_nor_fcntl(tmp_path: P
         assert done.stderr.count("\n") == bool(said)
 
 
+def test_a_command_names_the_extra_that_it_needs_and_the_others_do_without() -> None:
+    blocked = dict.fromkeys(("cryptography", "aiohttp", "yarl"))
+    code = (
+        f"import sys; sys.modules.update({blocked}); import fedsplit.commands.app as app\n"
+        "sys.exit(app.run(sys.argv[1:]))"
+    )
+    for words, status, said in (
+        (["--help"], 0, ""),
+        (["fit", "--help"], 0, ""),
+        (["keys", "list", "federation"], 2, "pip install 'fedsplit[sites]'\n"),
+    ):
+        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+        assert done.returncode == status
+        assert done.stderr.endswith(said)
+        assert done.stderr.count("\n") == bool(said)
+
+
 @pytest.mark.parametrize(
     ("typed", "offered"), [("c", "compare"), ("fit --sec", "--secure"), ("compare --ka", "--kappa")]
 )

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 import fedsplit as fs
-from fedsplit.commands.help import Group, UsageError
+from fedsplit.commands.help import Command, Group, UsageError
 from fedsplit.commands.interrupts import Terminated, raise_on_sigterm
 from fedsplit.commands.terminal import print_error, print_warnings
 from fedsplit.errors import InputError, NoMinimiser, TooFewClients
@@ -39,6 +39,11 @@ class Commands(Group):
             return None
         module = import_module(f"fedsplit.commands.{cmd_name}")
         return typer.main.get_command(getattr(module, f"{cmd_name}_app"))
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        known: Any = {name: Command(name, help=text) for name, text in COMMANDS.items()}
+        group = Group(commands=known, params=self.params)
+        return group.shell_complete(typer.Context(group), incomplete)
 
     def short_texts(self, ctx: Any) -> list[tuple[str, str]]:
         return list(COMMANDS.items())

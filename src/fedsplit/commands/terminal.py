@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Mapping
 from functools import cache
+from importlib.metadata import requires
 from typing import TYPE_CHECKING
 
 import typer
@@ -20,6 +21,8 @@ from fedsplit.texts import one_line
 
 if TYPE_CHECKING:
     from rich.progress import Progress
+
+EXTRA = r"extra == ['\"](\w+)"
 
 
 def progress() -> Progress:
@@ -50,8 +53,17 @@ def print_error(error: Exception | str) -> None:
     if isinstance(error, OSError):
         text = f"{error.filename or 'output'}: {error.strerror or error}"
     if isinstance(error, ImportError):
-        text = f"a package that fedsplit needs cannot be imported ({error}): install it again"
+        text = f"a package that fedsplit needs cannot be imported ({error}): {_mend(error.name)}"
     typer.echo(f"fedsplit: error: {one_line(in_options(text))}", err=True)
+
+
+def _mend(module: str | None) -> str:
+    """What to do where a package cannot be imported: some come with an extra."""
+    package = (module or "").partition(".")[0]
+    for line in requires("fedsplit") or ():
+        if package and re.match(rf"{package}\b", line) and (extra := re.search(EXTRA, line)):
+            return f"pip install 'fedsplit[{extra[1]}]'"
+    return "install it again"
 
 
 def print_warnings() -> None:
