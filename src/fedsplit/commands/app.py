@@ -14,10 +14,11 @@ import fedsplit as fs
 from fedsplit.commands.help import Command, Group, UsageError
 from fedsplit.commands.interrupts import Terminated, raise_on_sigterm
 from fedsplit.commands.terminal import print_error, print_warnings
-from fedsplit.errors import InputError, NoMinimiser, TooFewClients
+from fedsplit.errors import InputError, NoMinimiser, NotAuthorised, TooFewClients
 
 COMMANDS = {
     "fit": "Fit one regression over clients that keep their rows, and print the pooled table.",
+    "site": "Answer for an organisation's rows: studies, decisions, and the record.",
     "study": "Studies: what a coordinator computes.",
     "keys": "The keys and certificates of a federation.",
     "compare": "Run several methods on one problem, and print the rounds that each needs.",
@@ -81,6 +82,8 @@ def run(arguments: list[str]) -> int:
         text = error.format_message().rstrip(".")  # type: ignore[attr-defined]  # click's name
         path = error.ctx.command_path  # type: ignore[attr-defined]  # the same
         return _fail(f"{text} (see {path} --help)")
+    except NotAuthorised as error:
+        return _fail(error, status=75)
     except (InputError, NoMinimiser) as error:
         return _fail(error)
     except TooFewClients as error:

@@ -39,7 +39,9 @@ def readable(site: Site, response: Response) -> str:
         lines.append(f"entry {response.head.number} of the log: {response.head.hash.hex()}")
     sent = site.record.sent(response.study, response.number)
     if response.number == JOINING or sent is None:
-        return "\n".join([*lines, "takes part in the study"]) + "\n"
+        ended = state.decision == "ended"
+        what = site.record.reason(state) if ended else "takes part in the study"
+        return "\n".join([*lines, what]) + "\n"
     request = decode_request(sent.question)
     lines += ["", *request.question.titles]
     if not state.study.secure:

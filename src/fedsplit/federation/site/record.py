@@ -175,6 +175,10 @@ class Record(Database):
         statement = "SELECT max(number) FROM log WHERE event = 'reviewed' AND study = ?"
         return max(state.since, self.scalar(statement, state.study.digest) or 0)
 
+    def reason(self, state: StudyState) -> str:
+        """What was noted with the decision on a study."""
+        return str(self.scalar("SELECT detail FROM log WHERE number = ?", state.since) or "")
+
     def copies(self) -> list[str]:
         """The copies of rows that have answered, the latest last."""
         rows = self.execute(

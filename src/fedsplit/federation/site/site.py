@@ -39,7 +39,7 @@ from fedsplit.federation.regression import ANALYSES
 from fedsplit.federation.site.audit import Audit, audited
 from fedsplit.federation.site.copies import Copies
 from fedsplit.federation.site.disclosed import DisclosedRows, Known
-from fedsplit.federation.site.folder import check_format, opened
+from fedsplit.federation.site.folder import check_format, create, opened
 from fedsplit.federation.site.overlaps import exposed
 from fedsplit.federation.site.policy import Policy
 from fedsplit.federation.site.record import LogEntry, Record, Sent, StudyState
@@ -140,6 +140,8 @@ class Site:
         key, policy = opened(Path(folder))
         return cls(Path(folder), key, policy, Path(disclosed), watch=watch)
 
+    create = staticmethod(create)
+
     def serve(
         self, server: str = "", *, proxy: str | None = None, stop: threading.Event | None = None
     ) -> None:
@@ -173,6 +175,14 @@ class Site:
     def waiting(self) -> list[Study]:
         """The studies that wait for the owner's decision."""
         return [each.study for each in self.studies() if each.decision == "undecided"]
+
+    def trouble(self) -> str:
+        """Why the rows cannot be read now; empty if they can be."""
+        try:
+            self.copies.current().names()
+        except InputError as error:
+            return str(error)
+        return ""
 
     def check(self) -> dict[str, ColumnReading]:
         """How the columns are read, as the rows are now."""
@@ -213,11 +223,11 @@ class Site:
             notes=[*filter(None, [note]), *found.notes],
         )
 
-    def describe(self, study: str | Study) -> str:
-        """A study in plain words, with what it means here: for the owner alone."""
+    def describe(self, study: str | Study, trial: Trial | None = None) -> str:
+        """A study in plain words, with what it means here and its trial: for the owner alone."""
         if isinstance(study, str):
             study = self._state(study).study
-        return described(self, study)
+        return described(self, study, trial or self.trial(study))
 
     def approve(self, study: str) -> Trial:
         """Approve a study by its hash, after it was tried on the own rows.
@@ -278,14 +288,17 @@ class Site:
         """The record: everything disclosed, refused and decided, with the hash of the chain."""
         return self.record.chained()
 
-    def audit(self, head: LogHead | None = None) -> Audit:
+    def audit(self, head: tuple[int, bytes] | None = None) -> Audit:
         """Verify the log, and compute every answer again; see ``audited``."""
-        return audited(self, head)
+        return audited(self, None if head is None else LogHead(*head))
 
     def _state(self, study: str) -> StudyState:
         found = [each for each in self.studies() if each.study.hash.startswith(study)]
         if len(found) != 1 or len(study) < 8:
-            raise InputError(f"{study!r} is no study here: give at least 8 digits of its hash")
+            raise InputError(
+                f"{study!r} is no study of {self.folder}: give 8 digits of its hash at least, as "
+                "fedsplit site status shows them"
+            )
         return found[0]
 
     def _objection(self, study: Study) -> str:
@@ -392,16 +405,17 @@ class Site:
                 self.record.decide(study.digest, "declined", objection)
                 self.watch(f"study {study.hash[:8]} is declined: {objection}")
             state = self._known_state(study)
+            if not objection and self.policy.approve == "ask":
+                self.watch(f"it waits for your decision: fedsplit site approve {self.folder}")
         if state.decision == "undecided" and self.policy.approve == "always" and not objection:
             self._approve_by_policy(state)
             state = self._known_state(study)
         if state.decision == "undecided":
             return self._without_answer(study.digest, JOINING, "waiting", "for its owner")
         if state.decision != "approved":
-            reason = self.record.scalar("SELECT detail FROM log WHERE number = ?", state.since)
-            if state.decision == "ended":
-                reason = ""  # the result
-            reason = f"its owner has {state.decision} the study{': ' if reason else ''}{reason}"
+            reason = f"its owner has {state.decision} the study"
+            if state.decision == "declined":
+                reason = f"{reason}: {self.record.reason(state)}".rstrip(": ")
             return self._without_answer(study.digest, JOINING, "refused", reason)
         value = b""
         if study.secure:
@@ -473,8 +487,11 @@ class Site:
 
         # Record; the answer leaves when the transaction has ended.
         asked = digest(inquiry.question)
-        sent = self._record(study, inquiry.number, asked, inquiry.question, value, transcript)
-        self.watch(f"study {study.hash[:8]}: question {inquiry.number} is answered")
+        titles = ", ".join(request.question.titles)
+        sent = self._record(
+            study, inquiry.number, asked, inquiry.question, value, transcript, titles
+        )
+        self.watch(f"study {study.hash[:8]}: question {inquiry.number} is answered ({titles})")
         return self._response(study.digest, inquiry.number, sent)
 
     def computed(
@@ -637,10 +654,12 @@ class Site:
         question: bytes,
         value: bytes,
         transcript: bytes,
+        detail: str = "",
     ) -> Sent:
         """Record an answer as it is sent, now and whenever it is asked for again."""
         # The log binds what was asked and what was answered; the bytes are in the table beside it.
-        head = self.record.append(study.digest, number, "answer", content=digest(asked, value))
+        content = digest(asked, value)
+        head = self.record.append(study.digest, number, "answer", detail, content)
         sent = Sent(asked, question, value, transcript, head)
         self.record.keep(study.digest, number, sent)
         return sent

@@ -40,6 +40,18 @@ class Trial(NamedTuple):
     ended: str = ""
     notes: Sequence[str] = ()
 
+    def lines(self) -> list[str]:
+        """The same in words."""
+        found = f"all {self.answered} questions would be answered, by your rows and rules alone"
+        if self.refused:
+            found = f"REFUSED: question {self.answered + 1} would not be answered: {self.refused}"
+        elif self.ended:
+            found = (
+                f"{self.answered} questions would be answered; more could not be tried, as your "
+                f"rows alone have no such model ({self.ended})"
+            )
+        return [found, *(f"note: {each}" for each in self.notes)]
+
 
 class _Refused(Exception):
     """A question that these rows would not answer: no InputError, which an analysis may catch."""

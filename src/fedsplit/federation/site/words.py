@@ -51,7 +51,7 @@ def readings(source: Source, columns: Iterable[str] | None = None) -> dict[str, 
     return found
 
 
-def described(site: Site, study: Study) -> str:
+def described(site: Site, study: Study, trial: Trial) -> str:
     """A study, how its columns are read here, whom it is with, and what its trial found."""
     policy, parts = site.policy, study_parts(study)
     columns = list(study.analysis.columns)
@@ -79,22 +79,9 @@ def described(site: Site, study: Study) -> str:
             f"each row {refused} (site.toml)"
         ],
         "until": [f"{parts['until'][0]}, and {days}"],
-        "trial": trial_in_words(site.trial(study)),
+        "trial": trial.lines(),
     }
     return in_lines(study, parts)
-
-
-def trial_in_words(trial: Trial) -> list[str]:
-    """What became of a study on the own rows."""
-    found = f"all {trial.answered} questions would be answered, by your rows and rules alone"
-    if trial.refused:
-        found = f"REFUSED: question {trial.answered + 1} would not be answered: {trial.refused}"
-    elif trial.ended:
-        found = (
-            f"{trial.answered} questions would be answered; more could not be tried, as your rows "
-            f"alone have no such model ({trial.ended})"
-        )
-    return [found, *(f"note: {each}" for each in trial.notes)]
 
 
 def _columns(study: Study, read: Mapping[str, ColumnReading]) -> list[str]:

@@ -1,0 +1,411 @@
+"""What an owner decides at a site, and what is said before: trials, partners, the record."""
+
+from __future__ import annotations
+
+import sqlite3
+import tomllib
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedsplit as fs
+from fedsplit.errors import InputError, StateError, TooFewClients
+from fedsplit.federation.coordinator import Interruption, StudyResult
+from fedsplit.federation.database import Database
+from fedsplit.federation.site.overlaps import exposed
+from fedsplit.federation.site.policy import Policy
+from fedsplit.federation.study import Study
+from fedsplit.testing import Federation
+from test_site_and_coordinator import TABLES, hospital, result_of, study_of
+
+ASK: dict[str, Any] = {"approve": "ask", "partners": None}
+
+
+def of(folder: Path, north: pd.DataFrame | None = None, **policy: Any) -> Federation:
+    """A federation in which the rows of north may be others."""
+    tables = TABLES if north is None else {**TABLES, "north": north}
+    return Federation(folder, tables, seed=1, **{**ASK, **policy})
+
+
+def proposed(federation: Federation, mode: str = "secure", **terms: Any) -> Study:
+    study = study_of(federation, mode, **terms)
+    federation.run_once(study)
+    return study
+
+
+# ---------------------------------------------------------------------- trials
+
+
+def test_a_trial_holds_where_the_study_does_and_leaves_no_trace(tmp_path: Path) -> None:
+    federation = of(tmp_path)
+    study = proposed(federation)
+    site = federation.site("north")
+    before = site.record.head()
+    trial = site.trial(study.hash)
+    assert (trial.answered, trial.refused, trial.ended) == (7, "", "")
+    assert site.trial(study.hash) == trial
+    assert site.record.head() == before
+    assert site.disclosed.scalar("SELECT count(*) FROM entries") == 0
+    for name in federation.names:
+        federation.site(name).approve(study.hash)
+    found = federation.run(study)
+    assert isinstance(found, StudyResult)
+    assert found.questions == trial.answered
+
+
+@pytest.mark.parametrize("mode", ["open", "secure"])
+@pytest.mark.parametrize(
+    ("rows", "why"), [(5, "least_rows"), (14, "parameters_per_row"), (80, "the level south")]
+)
+def test_a_study_that_would_be_refused_is_not_approved(
+    tmp_path: Path, mode: str, rows: int, why: str
+) -> None:
+    table = hospital(0, rows)
+    if rows == 80:
+        if mode == "open":  # in which levels are agreed on
+            return
+        table.loc[:9, "region"] = "south"
+    federation = of(tmp_path, table, secure_sums_only=False)
+    study = proposed(federation, mode)
+    site = federation.site("north")
+    with pytest.raises(InputError, match=f"would be refused here: .*{why}"):
+        site.approve(study.hash)
+    assert site.waiting() == [study]
+    assert "REFUSED" in site.describe(study.hash)
+
+
+def test_a_study_is_approved_once_the_policy_allows_it(tmp_path: Path) -> None:
+    federation = of(tmp_path, hospital(0, 14))
+    study = proposed(federation)
+    with pytest.raises(InputError, match="parameters_per_row"):
+        federation.site("north").approve(study.hash)
+    federation._policy["parameters_per_row"] = 1.0
+    federation.site("north").approve(study.hash)
+    assert federation.site("north").waiting() == []
+
+
+def test_a_trial_names_a_column_that_is_not_here(tmp_path: Path) -> None:
+    federation = of(tmp_path, TABLES["north"].rename(columns={"smoker": "smokers"}))
+    study = proposed(federation)
+    trial = federation.site("north").trial(study.hash)
+    assert trial.refused == "there is no column smoker here: did you mean smokers?"
+    assert "smoker (number): is not here" in federation.site("north").describe(study.hash)
+
+
+def test_a_trial_of_rows_that_have_no_such_model_says_so(tmp_path: Path) -> None:
+    federation = of(tmp_path, TABLES["north"].assign(region="west"))
+    study = proposed(federation)
+    trial = federation.site("north").approve(study.hash)
+    assert not trial.refused
+    assert "there is west" in trial.ended
+    assert "no row here has east, north" in federation.site("north").describe(study.hash)
+
+
+def test_noise_that_is_spent_is_said_before_approval(tmp_path: Path) -> None:
+    federation = of(tmp_path, secure_sums_only=False, privacy_epsilon=1.5)
+    for title, refused in (("first", ""), ("second", "privacy_epsilon: 1 of 1.5 is spent")):
+        study = proposed(federation, "noise", title=title)
+        if not refused:
+            for name in federation.names:
+                federation.site(name).approve(study.hash)
+            assert isinstance(federation.run(study), StudyResult)
+        assert refused == federation.site("north").trial(study).refused
+    words = " ".join(federation.site("north").describe(study.hash).split())
+    assert "this adds to ε 1 and δ 1e-05 of earlier studies" in words
+
+
+# ---------------------------------------------------------------------- partners
+
+
+def test_keys_of_partners_are_shown_as_new_known_or_changed(tmp_path: Path) -> None:
+    federation = of(tmp_path)
+    first = proposed(federation)
+    site = federation.site("north")
+    words = site.describe(first.hash)
+    assert words.count("NEW, compare this key") == 2
+    digits = federation.members["south"]
+    assert digits in "".join(words.split())
+    site.approve(first.hash)
+    second = proposed(federation, title="again")
+    assert site.describe(second.hash).count("as you approved before") == 2
+    other = Federation(tmp_path / "other", TABLES, seed=2)
+    members = {**federation.members, "south": other.members["south"]}
+    changed = Study("a third", second.analysis, members, second.coordinator)
+    words = site.describe(changed)
+    assert words.count("ANOTHER KEY THAN BEFORE") == 1
+    assert words.count("as you approved before") == 1
+
+
+def test_a_study_with_unknown_partners_waits_whatever_the_policy_approves(tmp_path: Path) -> None:
+    federation = of(tmp_path, approve="always")
+    study = proposed(federation)
+    lines: list[str] = []
+    transport = federation.direct(watch=lines.append)
+    assert isinstance(federation.coordinator(transport).run(study), Interruption)
+    assert sum("keys of south, west are not known" in line for line in lines) == 1
+    for name in federation.names:
+        federation.site(name).approve(study.hash)
+    assert isinstance(federation.run(study), StudyResult)
+    # from now on they are known
+    assert isinstance(federation.run(study_of(federation, "secure", title="b")), StudyResult)
+
+
+def test_with_partners_in_the_policy_no_others_are_accepted(tmp_path: Path) -> None:
+    federation = of(tmp_path, partners={"south": "a" * 64})
+    study = study_of(federation, "secure")
+    with pytest.raises(TooFewClients, match="partners: south is none of them"):
+        federation.run(study)
+    [state] = federation.site("north").studies()
+    assert state.decision == "declined"
+    assert federation.site("north").record.reason(state).startswith("partners: south")
+    with pytest.raises(InputError, match="would be refused here: partners"):
+        federation.site("north").approve(study.hash)
+
+
+class Asked:
+    """A study as far as overlaps look at it."""
+
+    def __init__(self, members: str, secure: bool = True, columns: str = "x") -> None:
+        self.members = dict.fromkeys(members)
+        self.secure = secure
+        self.analysis: Any = self
+        self.columns = columns
+        self.hash = f"{members}{columns}"
+
+
+@pytest.mark.parametrize(
+    ("new", "earlier", "who"),
+    [
+        (Asked("abcd"), [Asked("abc")], {("d",): ("abcx",)}),
+        (Asked("abcde"), [Asked("abc")], {("d", "e"): ("abcx",)}),
+        (Asked("abcdef"), [Asked("abc")], {}),
+        (Asked("abc"), [Asked("abc")], {}),
+        (Asked("abcd"), [Asked("abc", columns="y")], {}),
+        (Asked("abcd"), [Asked("ab", secure=False)], {("c", "d"): ("abx",)}),
+        (Asked("abcd", secure=False), [Asked("abcd")], {}),
+        # of two and two pairs neither earlier study alone says anything
+        (
+            Asked("abcdefgh"),
+            [Asked("abcde"), Asked("defgh")],
+            {("d", "e"): ("abcdex", "defghx")},
+        ),
+    ],
+)
+def test_a_combination_of_sums_that_is_about_a_site_or_two_is_found(
+    new: Any, earlier: list[Any], who: Mapping[tuple[str, ...], tuple[str, ...]]
+) -> None:
+    assert exposed(new, earlier) == who
+
+
+def test_a_study_that_exposes_a_site_is_shown_and_not_approved_by_itself(tmp_path: Path) -> None:
+    tables = {**TABLES, "east": hospital(7)}
+    federation = Federation(tmp_path, tables, seed=1)
+    result_of(federation, study_of(federation, "secure"))
+    members = {name: key for name, key in federation.members.items() if name != "east"}
+    study = study_of(federation, "secure", title="without east")
+    fewer = Study("without east", study.analysis, members, study.coordinator)
+    site = federation.site("north")
+    assert "EXPOSES east: you are in study" in site.describe(fewer)
+    transport = federation.direct()
+    found = federation.coordinator(transport).run(fewer)
+    assert isinstance(found, Interruption)
+    assert federation.site("north").waiting() == [fewer]
+
+
+# ---------------------------------------------------------------------- decisions
+
+
+def test_the_coordinator_hears_why_a_study_is_declined(tmp_path: Path) -> None:
+    federation = of(tmp_path)
+    study = proposed(federation)
+    federation.site("south").decline(study.hash[:8], "no ethics\nvote yet")
+    with pytest.raises(TooFewClients, match=r"declined the study: no ethics vote yet"):
+        federation.run(study)
+    federation.site("south").approve(study.hash)
+    for name in ("north", "west"):
+        federation.site(name).approve(study.hash)
+    assert isinstance(federation.run(study), StudyResult)
+    for decide in (federation.site("south").decline, federation.site("south").approve):
+        with pytest.raises(InputError, match="has ended"):
+            decide(study.hash)
+
+
+def test_a_halted_study_goes_on_once_its_owner_has_looked_at_the_refusals(tmp_path: Path) -> None:
+    federation = of(
+        tmp_path, approve="always", partners=None, secure_sums_only=False, refusals_before_halt=1
+    )
+    study = study_of(federation, "open")
+    result_of(federation, study)
+    federation._policy["least_rows"] = 1000
+    again = study_of(federation, "open", title="again")
+    with pytest.raises(InputError, match="do not allow this answer"):
+        federation.run(again)
+    [_, status] = federation.site("north").status().studies
+    assert (status.decision, status.refused) == ("approved", 1)
+    assert status.waits.startswith("halted")
+    federation._policy["least_rows"] = 10
+    with pytest.raises(InputError, match="its owner has to let it go on"):
+        federation.run(again)
+    entries = {name: federation.site(name).resume() for name in federation.names}
+    assert "least_rows" in entries["north"][0].detail
+    assert federation.site("north").resume() == []
+    assert isinstance(federation.run(again), StudyResult)
+
+
+def test_a_data_file_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
+    federation = Federation(tmp_path, TABLES, seed=1)
+    path = tmp_path / "north" / "rows.csv"
+    away = path.rename(path.with_name("elsewhere.csv"))
+    study = study_of(federation, "secure")
+    assert "rows.csv" in federation.site("north").trouble()
+    found = federation.run(study)
+    assert isinstance(found, Interruption)
+    assert list(found.missing) == ["north"]
+    assert "cannot be read: " in federation.site("north").describe(study)
+    away.rename(path)
+    assert federation.site("north").trouble() == ""
+    assert isinstance(federation.run(study), StudyResult)
+    path.unlink()  # questions are answered from a copy
+    assert federation.site("north").audit().wrong == []
+
+
+# ---------------------------------------------------------------------- the record
+
+
+@pytest.mark.parametrize("mode", ["open", "secure", "noise"])
+def test_an_audit_computes_every_answer_again(tmp_path: Path, mode: str) -> None:
+    federation = Federation(tmp_path, TABLES, seed=1, secure_sums_only=False)
+    found = federation.run(study_of(federation, mode))
+    assert isinstance(found, StudyResult)
+    audit = federation.site("west").audit((found.heads["west"].number, found.heads["west"].hash))
+    assert audit.wrong == []
+    assert audit.exact + audit.with_noise == found.questions
+    assert (audit.with_noise > 0) == (mode == "noise")
+
+
+@pytest.mark.parametrize("mode", ["open", "secure"])
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        ("log", "time"),
+        ("log", "detail"),
+        ("log", "content"),
+        ("log", "hash"),
+        ("sent", "value"),
+        ("sent", "question"),
+        ("sent", "digest"),
+        ("studies", "content"),
+    ],
+)
+def test_an_audit_notices_whatever_is_changed(
+    tmp_path: Path, mode: str, table: str, column: str
+) -> None:
+    federation = Federation(tmp_path, TABLES, seed=1, secure_sums_only=False)
+    result_of(federation, study_of(federation, mode))
+    path = tmp_path / "north" / "site.db"
+    with sqlite3.connect(path) as connection:
+        order = "number" if table != "studies" else "rowid"
+        rows = connection.execute(f"SELECT {order}, {column} FROM {table} ORDER BY {order}")
+        number, value = rows.fetchall()[-1 if table != "log" else 4]
+        changed: Any = value
+        if isinstance(value, bytes):
+            changed = value[:-9] + bytes([value[-9] ^ 1]) + value[-8:]
+        elif isinstance(value, float):
+            changed = value + 1
+        else:
+            changed = f"{value}x"
+        statement = f"UPDATE {table} SET {column} = ? WHERE {order} = ?"
+        connection.execute(statement, (changed, number))
+    audit = federation.site("north").audit()
+    assert audit.wrong
+    with sqlite3.connect(path) as connection:
+        connection.execute(statement, (value, number))
+    assert federation.site("north").audit().wrong == []
+
+
+def test_an_audit_notices_a_wrong_answer_that_is_in_the_chain(tmp_path: Path) -> None:
+    federation = Federation(tmp_path, TABLES, seed=1, secure_sums_only=False)
+    study = study_of(federation, "open")
+    site = federation.site("north")
+    honest = type(site).computed
+
+    def wrong(*given: Any) -> Any:
+        value, memory = honest(*given)
+        if "survey" in given[3].question.titles:
+            return value, memory
+        return value[:-8] + np.array([1.5]).tobytes(), memory
+
+    site.computed = wrong.__get__(site)  # type: ignore[method-assign]
+    transport = federation.direct()
+    transport._sites["north"] = site.reply
+    with suppress(TooFewClients, ValueError):
+        federation.coordinator(transport, patience=fs.Patience(0.05, 0.05)).run(study)
+    audit = federation.site("north").audit()
+    assert audit.wrong[0] == (5, "is another answer than that of the rows")
+    assert audit.exact == 1
+
+
+def test_an_audit_notices_that_the_end_of_the_log_is_missing(tmp_path: Path) -> None:
+    federation = Federation(tmp_path, TABLES, seed=1)
+    found = federation.run(study_of(federation, "secure"))
+    assert isinstance(found, StudyResult)
+    head = found.heads["north"]
+    with sqlite3.connect(tmp_path / "north" / "site.db") as connection:
+        connection.execute("DELETE FROM log WHERE number >= ?", (head.number,))
+    assert federation.site("north").audit().wrong == []
+    [wrong] = federation.site("north").audit((head.number, head.hash)).wrong
+    assert wrong[0] == head.number
+
+
+def test_a_folder_of_an_earlier_fedsplit_is_refused_untouched(tmp_path: Path) -> None:
+    for name in ("questions.jsonl", "settings", "studies"):
+        federation = Federation(tmp_path / name, TABLES, seed=1)
+        (tmp_path / name / "north" / name).touch()
+        before = sorted((tmp_path / name).rglob("*"))
+        with pytest.raises(InputError, match="belongs to an earlier fedsplit") as error:
+            federation.site("north")
+        assert "\n" not in str(error.value)
+        assert sorted((tmp_path / name).rglob("*")) == before
+
+
+def test_a_database_of_an_earlier_version_is_upgraded_as_a_whole_or_not(tmp_path: Path) -> None:
+    path = tmp_path / "some.db"
+    first = "CREATE TABLE t (a); CREATE TABLE u (a)"
+    old = Database(path, first, 1)
+    old.execute("INSERT INTO t VALUES (1)")
+    old.close()
+    broken = {1: "ALTER TABLE t ADD COLUMN b DEFAULT 5; ALTER TABLE none ADD COLUMN b"}
+    with pytest.raises(StateError, match="no such table: none"):
+        Database(path, first, 2, upgrades=broken)
+    assert Database(path, first, 1).execute("SELECT * FROM t") == [(1,)]
+    steps = {1: "ALTER TABLE t ADD COLUMN b DEFAULT 5", 2: "UPDATE t SET b = b + 1; DROP TABLE u"}
+    second = Database(path, "CREATE TABLE t (a, b)", 3, upgrades=steps)
+    assert second.execute("SELECT * FROM t") == [(1, 6)]
+    assert second.scalar("PRAGMA user_version") == 3
+    second.close()
+    assert Database(path, "", 3, upgrades=steps).execute("SELECT * FROM t") == [(1, 6)]
+    for version, upgrades in ((2, steps), (5, steps)):
+        with pytest.raises(StateError, match=f"has version 3, this fedsplit reads .* {version}"):
+            Database(path, "", version, upgrades=upgrades)
+
+
+def test_the_template_of_a_policy_has_every_key_with_its_default() -> None:
+    import fedsplit.federation.site as package
+
+    text = (Path(package.__file__).parent / "site.toml").read_text(encoding="utf-8")
+    lines = [line.removeprefix("# ") for line in text.splitlines() if " = " in line]
+    keys = tomllib.loads("\n".join(line for line in lines if line.split(" = ")[0].isidentifier()))
+    for each in msgspec.structs.fields(Policy):
+        default = each.default
+        if default is msgspec.NODEFAULT:
+            default = each.default_factory() if callable(each.default_factory) else ""
+        assert each.name in keys
+        if default is not None:
+            assert keys[each.name] == default, each.name
+    assert len(keys) == len(msgspec.structs.fields(Policy))
