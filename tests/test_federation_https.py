@@ -33,9 +33,9 @@ from fedsplit.federation.transport import https
 from fedsplit.federation.transport.https import (
     PIECE,
     TICKET,
-    PartialMessage,
     ConnectionLimits,
     HttpsTransport,
+    PartialMessage,
     Unexpected,
     send,
     serve,

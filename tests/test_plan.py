@@ -24,8 +24,7 @@ from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.guards.rules import WARN
 from fedsplit.regression.client.plan import BasicPlan, DerivedColumn, Plan, columns_of
-from fedsplit.regression.client.questions import Settle
-from fedsplit.regression.client.questions import Joint, Survey, SurveyAnswer, joined
+from fedsplit.regression.client.questions import Joint, Settle, Survey, SurveyAnswer, joined
 from fedsplit.regression.options import Settings
 from fedsplit.regression.result.io import plain, value_of
 from fedsplit.regression.server.agreement import agree_on_plan, draft_of

@@ -15,6 +15,7 @@ pytest.importorskip("cryptography")
 import fedsplit as fs
 from fedsplit.commands.app import run
 from fedsplit.federation import authority
+from fedsplit.federation.regression import RegressionStudy
 from fedsplit.federation.site.policy import Policy
 from fedsplit.federation.site.site import Site
 from fedsplit.federation.transport.files import answer_files
@@ -98,6 +99,14 @@ def test_a_study_file_says_what_the_data_are(folder: Path) -> None:
     assert study.analysis.columns == {
         "mdvis": "number", "logc": "number", "disea": "number", "health": "text"
     }  # fmt: skip
+    private = ["dp.epsilon=1", "dp.delta=1e-6", "clip=4", "dp.rounds=4", "ranges=disea=0:60"]
+    noise = ["--from", NEW[1], "--formula", "{mdvis > 0} ~ disea", "--family", "logistic"]
+    for each in private:
+        noise += ["--set", each]
+    assert run(["study", "new", str(folder / "noise.toml"), *noise]) == 0
+    analysis = fs.Coordinator.open(folder).study("noise.toml").analysis
+    assert isinstance(analysis, RegressionStudy)
+    assert analysis.privacy == fs.Privacy(1.0, 1e-6, 4.0, 4, ranges={"disea": (0.0, 60.0)})
     text = file.read_text()
     assert 'health = ["excellent", "fair", "good", "poor"]' in text.replace('"health"', "health")
     assert "ridge = 0.5" in text
@@ -161,7 +170,7 @@ WRONG: list[tuple[Sequence[str], str]] = [
     (["study", "run", "federation/v.toml", "--out", "site1/site1.csr"], "site1.csr"),
     (["study", "new", "federation/v.toml", *NEW], "is there already, choose another name"),
     (["study", "new", "federation/w.toml", *NEW, "--set", "ridg=1"], "did you mean ridge"),
-    (["study", "new", "federation/w.toml", *NEW, "--set", "ridge"], "give KEY=VALUE"),
+    (["study", "new", "federation/w.toml", *NEW, "--set", "ridge"], "needs a value"),
     (["study", "new", "federation/w.toml", *NEW, "--set", "ridge=-1"], "ridge"),
     (["study", "new", "federation/w.toml", *NEW, "--set", "weights=w"], "there is no column w"),
     (["study", "new", "federation/w.toml", *NEW, "--sites", "site1"], "secure sums are for 3"),

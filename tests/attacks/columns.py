@@ -21,8 +21,7 @@ from fedsplit.arrays import Array
 from fedsplit.clients.questions import Information
 from fedsplit.regression.client.coding import Frame, key_of
 from fedsplit.regression.client.design import Scaling
-from fedsplit.regression.client.questions import Settle
-from fedsplit.regression.client.questions import Survey
+from fedsplit.regression.client.questions import Settle, Survey
 from sum_questions import ask_moments, ask_products, products_in
 
 GROUP = "groups of fewer than k rows"

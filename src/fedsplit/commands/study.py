@@ -16,6 +16,8 @@ from fedsplit.commands.options import Json
 from fedsplit.commands.terminal import live
 from fedsplit.errors import InputError
 from fedsplit.federation.tables import given_value
+from fedsplit.regression.fields import assigned
+from fedsplit.regression.options import FitOptions
 
 study_app = application(cls=Group, help="Studies: what a coordinator computes.")
 
@@ -81,12 +83,14 @@ def new_command(
         terms["sites"] = [each.strip() for each in sites.split(",")]
     if open_:
         terms["secure"] = False
-    model: dict[str, Any] = {"formula": formula, "family": family}
+    about_models = []
     for each in chosen or ():
         key, mark, value = each.partition("=")
-        if not mark:
-            raise InputError(f"--set {each}: give KEY=VALUE")
-        (terms if key in fs.Coordinator.terms else model)[key] = given_value(value)
+        if mark and key in fs.Coordinator.terms:
+            terms[key] = given_value(value)
+        else:
+            about_models.append(each)
+    model = {"formula": formula, "family": family, **assigned(FitOptions, about_models)}
     study = fs.Coordinator.open(file.parent).propose(file.name, data, terms, **model)
     typer.echo(f"{file}: a study of {len(study.members)} sites; fedsplit study check shows it")
 

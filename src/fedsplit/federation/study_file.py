@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -82,7 +82,10 @@ def write_study_file(path: Path, data: object, terms: Mapping[str, Any], **optio
     """
     if path.exists():
         raise InputError(f"{path}: is there already, choose another name")
-    given = FitOptions(None, **_about_models(options, path))
+    for name in options:
+        if name not in ABOUT_MODELS:
+            raise InputError(f"{name} is no part of a study")
+    given = FitOptions(None, **options)
     formula, excluded = asked_formula(given)
     draft = draft_of(formula, given.settings, excluded)
     plan = analyse(
@@ -99,6 +102,7 @@ def write_study_file(path: Path, data: object, terms: Mapping[str, Any], **optio
     tables: dict[str, Mapping[str, Any]] = {
         "types": settings.declared,
         "levels": settings.declared_levels,
+        "dp": {} if given.dp is None else asdict(given.dp),
     }
     text = _text(terms, model, tables)
     study = _study(tomllib.loads(text), path)
@@ -114,7 +118,10 @@ def _study(found: Mapping[str, Any], path: Path) -> Study:
     if not isinstance(asked, dict):
         raise InputError(f"{path}: there is no table [study], which has the title of the study")
     terms = converted(asked, StudyTable, f"{path}: [study]")
-    model = _about_models(found.get("model"), path)
+    model = model_options(found.get("model"), str(path))
+    for name in model:
+        if name not in ABOUT_MODELS:
+            raise InputError(f"{path}: [model] {name} is no part of a study")
     options = FitOptions(None, secure=terms.secure, **model)
     analysis = RegressionStudy.of(options)
     known = {each.name: each.key.hex() for each in authority.members(path.parent)}
@@ -140,15 +147,6 @@ def _study(found: Mapping[str, Any], path: Path) -> Study:
     )
 
 
-def _about_models(table: object, path: Path) -> dict[str, Any]:
-    """The options of ``fit`` in a table ``[model]``, which are those of a study."""
-    model = model_options(table, str(path))
-    for name in model:
-        if name not in ABOUT_MODELS:
-            raise InputError(f"{path}: [model] {name} is no part of a study")
-    return model
-
-
 def _text(
     terms: Mapping[str, Any], model: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]
 ) -> str:
@@ -164,5 +162,9 @@ def _text(
     for name, table in tables.items():
         if table:
             lines += ["", f"[model.{name}]"]
-            lines += [f"{in_toml(key)} = {in_toml(value)}" for key, value in table.items()]
+            lines += [
+                f"{in_toml(key)} = {in_toml(value)}"
+                for key, value in table.items()
+                if value is not None
+            ]
     return "\n".join(lines) + "\n"

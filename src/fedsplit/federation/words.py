@@ -44,7 +44,7 @@ def study_parts(study: Study) -> dict[str, list[str]]:
         "rows": [],
         "leaves": [
             *_leaves(study),
-            f"at most {study.questions} questions are answered; a fit usually asks 5 to 10",
+            f"at most {study.questions} questions are answered, most fits ask 5 to 10",
         ],
         "seen by": SEEN_SECURE if study.secure else SEEN_OPEN,
         "members": [f"{name}: key {key_text(key[:16])} …" for name, key in study.members.items()],
