@@ -16,11 +16,10 @@ from scipy.special import expit, logit
 from fedsplit.arrays import EPS, Array, Mask
 from fedsplit.losses.observations import check_targets, read
 from fedsplit.losses.systems import Latest
-from fedsplit.losses.terms import Block as ClientBlock
-from fedsplit.losses.terms import Terms
+from fedsplit.losses.terms import Block, Terms
 from fedsplit.regression.families import response
 from fedsplit.regression.families.family import (
-    Block,
+    CoefficientBlock,
     Family,
     Link,
     check_two,
@@ -53,7 +52,7 @@ class CumulativeLogit:
     classes: int
     least: float = 1e-3
 
-    def stack(self, clients: Sequence[object], ridge: Array) -> tuple[int, list[ClientBlock]]:
+    def stack(self, clients: Sequence[object], ridge: Array) -> tuple[int, list[Block]]:
         data = read(clients)
         check_targets(data, lambda b: (b < 0) | (b >= self.classes), "the place of a class")
         blocks = []
@@ -64,7 +63,7 @@ class CumulativeLogit:
             upper = np.hstack([-A, thresholds[np.minimum(own, self.classes - 2)]])
             lower = np.hstack([-A, thresholds[np.maximum(own - 1, 0)]])
             fields = (upper, lower, w * has_upper, w * has_lower, w * (has_upper & has_lower), o)
-            blocks.append(ClientBlock([j], OrderedTerms(self, *(each[None] for each in fields))))
+            blocks.append(Block([j], OrderedTerms(self, *(each[None] for each in fields))))
         return data[0].A.shape[1] + self.classes - 1, blocks
 
     @property
@@ -215,9 +214,9 @@ class OrderedFamily(Family):
     def loss(self, classes: int = 0, symmetric: bool = False) -> CumulativeLogit:
         return CumulativeLogit(classes)
 
-    def blocks(self, labels: Sequence[object]) -> tuple[Block, ...]:
+    def blocks(self, labels: Sequence[object]) -> tuple[CoefficientBlock, ...]:
         names = tuple(f"{low}|{high}" for low, high in pairwise(labels))
-        return Block(), Block(own=names, follows=1.0)
+        return CoefficientBlock(), CoefficientBlock(own=names, follows=1.0)
 
     def predictor(self, A: Array, x: Array, o: Array, unit: float = 1.0) -> Array:
         p = A.shape[1]

@@ -27,7 +27,7 @@ from fedsplit.regression.client.statistics import DesignMoments, FitRows
 from fedsplit.regression.fit import prepare
 from fedsplit.regression.options import FitOptions
 from fedsplit.regression.server.coordinates import Pool
-from fedsplit.statistic import Part
+from fedsplit.statistic import StatisticPart
 from hospitals import people, write
 
 
@@ -255,7 +255,7 @@ def test_what_would_tell_of_single_rows_is_refused_at_the_client_before_it_is_to
     answered: list[str] = []
     original = DesignMoments.sums
 
-    def sums(statistic: DesignMoments, rows: FitRows) -> Mapping[str, Part]:
+    def sums(statistic: DesignMoments, rows: FitRows) -> Mapping[str, StatisticPart]:
         answered.append(rows.design.name)
         return original(statistic, rows)
 

@@ -53,10 +53,10 @@ from fedsplit.statistic import (
     RowSum,
     Shape,
     Statistic,
+    StatisticPart,
     Sums,
     triangle,
 )
-from fedsplit.statistic import Part as MadePart
 from fedsplit.sums import Total
 
 PLAN = Plan("y ~ x", "poisson", types={"y": "number", "x": "number"})
@@ -80,7 +80,7 @@ class Invented(Statistic):
             "means": AboutMeans(self.q, triangle(self.q)),
         }
 
-    def sums(self, rows: Table) -> Mapping[str, MadePart]:
+    def sums(self, rows: Table) -> Mapping[str, StatisticPart]:
         left, right, w = rows
         return {
             "two": RowSum(left, right, w),

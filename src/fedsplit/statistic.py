@@ -34,7 +34,7 @@ Values: TypeAlias = Mapping[str, Array]
 """What one client answers to a statistic, by the names of its parts."""
 
 
-class Part(Protocol):
+class StatisticPart(Protocol):
     """One part of a statistic, made of a client's rows."""
 
     def value(self) -> Array:
@@ -429,7 +429,7 @@ class Statistic(ABC):
         """
 
     @abstractmethod
-    def sums(self, rows: Any) -> Mapping[str, Part]:
+    def sums(self, rows: Any) -> Mapping[str, StatisticPart]:
         """The parts, of the rows of one client."""
 
     def limits(self, plan: Any) -> Sequence[AnswerLimit]:

@@ -31,7 +31,7 @@ from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import agree
 from fedsplit.regression.server.federation import sums_of
 from fedsplit.regression.server.glm import glm
-from fedsplit.statistic import Part, RowSum, Shape, Statistic, Sums
+from fedsplit.statistic import RowSum, Shape, Statistic, StatisticPart, Sums
 
 if TYPE_CHECKING:
     from fedsplit.regression.client.plan import BasicPlan
@@ -184,7 +184,7 @@ class Events(Statistic):
     def shapes(self, plan: Plan) -> Mapping[str, Shape]:
         return {"events": Sums(nonnegative=True)}
 
-    def sums(self, rows: FitRows) -> Mapping[str, Part]:
+    def sums(self, rows: FitRows) -> Mapping[str, StatisticPart]:
         event = (rows.design.b > 0).astype(np.float64)[:, None]
         return {"events": RowSum(event, np.ones_like(event))}
 

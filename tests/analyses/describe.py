@@ -18,7 +18,7 @@ from fedsplit.regression.client.statistics import TableRows
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import agree_on_rows
 from fedsplit.regression.server.federation import sums_of
-from fedsplit.statistic import Part, RowSum, Shape, Statistic, Sums
+from fedsplit.statistic import RowSum, Shape, Statistic, StatisticPart, Sums
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class ByGroup(Statistic):
         width = len(plan.levels.get(self.column, ("n", "sum", "squares")))
         return {"table": Sums(len(plan.classes), width)}
 
-    def sums(self, rows: TableRows) -> Mapping[str, Part]:
+    def sums(self, rows: TableRows) -> Mapping[str, StatisticPart]:
         plan, frame = rows.plan, rows.frame.frame
         groups = _indicators(str(plan.parsed.target_column), frame, plan.classes)
         if self.column in plan.levels:

@@ -23,7 +23,7 @@ from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import agree
 from fedsplit.regression.server.federation import sums_of
 from fedsplit.regression.server.glm import glm
-from fedsplit.statistic import Part, RowSum, Shape, Statistic, Sums
+from fedsplit.statistic import RowSum, Shape, Statistic, StatisticPart, Sums
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class ThetaScore(Statistic):
     def shapes(self, plan: Plan) -> Mapping[str, Shape]:
         return {"derivatives": Sums(1, 2)}
 
-    def sums(self, rows: FitRows) -> Mapping[str, Part]:
+    def sums(self, rows: FitRows) -> Mapping[str, StatisticPart]:
         design, theta = rows.design, self.theta
         b, mu = design.b, np.exp(design.predictor(self.x))
         share = (b + theta) / (mu + theta)

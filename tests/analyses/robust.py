@@ -19,7 +19,7 @@ from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import agree
 from fedsplit.regression.server.federation import sums_of
 from fedsplit.regression.server.glm import glm
-from fedsplit.statistic import Part, RowSum, Shape, Statistic, Sums
+from fedsplit.statistic import RowSum, Shape, Statistic, StatisticPart, Sums
 
 POWERS = {"HC0": 0.0, "HC1": 0.0, "HC2": 0.5, "HC3": 1.0}
 """δ of each correction; HC1 has a factor n/(n - d) as well, which no client knows."""
@@ -50,7 +50,7 @@ class SquaredScores(Statistic):
     def shapes(self, plan: Plan) -> Mapping[str, Shape]:
         return {"meat": Sums(plan.width, None)}
 
-    def sums(self, rows: FitRows) -> Mapping[str, Part]:
+    def sums(self, rows: FitRows) -> Mapping[str, StatisticPart]:
         design = rows.design
         slope, curvature = derivatives(rows, self.x)
         h = curvature * np.einsum("ij,jk,ik->i", design.A, self.inverse, design.A)

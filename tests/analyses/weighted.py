@@ -19,7 +19,7 @@ from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import agree
 from fedsplit.regression.server.federation import sums_of
 from fedsplit.regression.server.glm import FitReport, glm
-from fedsplit.statistic import Part, RowSum, Shape, Statistic, Sums
+from fedsplit.statistic import RowSum, Shape, Statistic, StatisticPart, Sums
 
 PROPENSITY = "propensity"
 """The derived column of predicted treatment probabilities e, as weights name it."""
@@ -47,7 +47,7 @@ class StackedScores(Statistic):
         d1, d2 = plan.derived[PROPENSITY].plan.width, plan.width
         return {"meat": Sums(d1 + d2, None), "sensitivity": Sums(d2, d1)}
 
-    def sums(self, rows: TableRows) -> Mapping[str, Part]:
+    def sums(self, rows: TableRows) -> Mapping[str, StatisticPart]:
         plan, frame = rows.plan, rows.frame.frame
         treatment = plan.derived[PROPENSITY].plan
         _, first, _ = treatment.design(frame, rows.name)

@@ -28,7 +28,7 @@ from fedsplit.regression.fields import with_options
 from fedsplit.regression.fit import make_model, prepare
 from fedsplit.regression.options import PathOptions, Settings
 from fedsplit.regression.result.model import Model
-from fedsplit.regression.result.table import Summary, aligned, shortened
+from fedsplit.regression.result.table import TableText, aligned, shortened
 from fedsplit.regression.server.agreement import Agreement
 from fedsplit.regression.server.bias import ClientsAtHand
 from fedsplit.regression.server.federation import FitDriver, about
@@ -148,13 +148,13 @@ class RegularisationPath:
         made = driver.run(fit_problem(problem, self.agreement, {}))
         return make_model(driver, self.agreement, made)
 
-    def summary(self) -> Summary:
+    def summary(self) -> TableText:
         """One line per λ, as text: ``print(path.summary())``."""
         left: tuple[int, ...] = ()
         if self.cv is not None:
             left = (6,)
         lines = [*self._head(), "", *aligned(self._table(), left), *self._foot()]
-        return Summary("\n".join(lines))
+        return TableText("\n".join(lines))
 
     def _head(self) -> list[str]:
         return [

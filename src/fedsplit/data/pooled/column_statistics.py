@@ -16,7 +16,15 @@ from numpy.typing import NDArray
 
 from fedsplit.arrays import Array
 from fedsplit.data.pooled.orthogonal_polynomials import Recurrence
-from fedsplit.statistic import AboutMeans, Computed, MeanProducts, Part, RowSum, Shape, Sums
+from fedsplit.statistic import (
+    AboutMeans,
+    Computed,
+    MeanProducts,
+    RowSum,
+    Shape,
+    StatisticPart,
+    Sums,
+)
 from fedsplit.sums import Summands
 
 MOST_DEGREE = 20
@@ -55,7 +63,7 @@ class ColumnMoments:
         """Of what comes back."""
         return AboutMeans(1, ((0, 0),), bounded=True)
 
-    def part(self, x: Array, limit: Withheld) -> Part:
+    def part(self, x: Array, limit: Withheld) -> StatisticPart:
         """What a client sums: of its values, (n,); small counts are withheld."""
         return MeanProducts(x[:, None], np.ones(len(x)), ((0, 0),))
 
@@ -93,7 +101,7 @@ class GramMatrix:
     def shape(self) -> Shape:
         return Sums(len(self.norm2), None)
 
-    def part(self, x: Array, limit: Withheld) -> Part:
+    def part(self, x: Array, limit: Withheld) -> StatisticPart:
         z = (x - self.centre) / self.scale
         return RowSum(Recurrence(self.alpha, self.norm2).values(z))
 
@@ -150,10 +158,10 @@ class Histogram:
         inside: Array = self._cell_of(x)[:, None] == np.arange(self.cells + 2)
         return inside.astype(np.float64)
 
-    def part(self, x: Array, limit: Withheld) -> Part:
+    def part(self, x: Array, limit: Withheld) -> StatisticPart:
         return self._counted(self._cell_of(x), list(self._told(x, limit)))
 
-    def joined(self, x: Array, limit: Withheld) -> Part:
+    def joined(self, x: Array, limit: Withheld) -> StatisticPart:
         """What a client sums if no row may be left out, as where half of the rows lie below.
 
         Rows of a count that is too small are counted in the nearest cells that have enough of them,
@@ -169,7 +177,7 @@ class Histogram:
                 cell_of[(start <= cell_of) & (cell_of < end)] = starts[far.argmin()]
         return self._counted(cell_of, large)
 
-    def _counted(self, cell_of: NDArray[np.intp], told: list[tuple[int, int]]) -> Part:
+    def _counted(self, cell_of: NDArray[np.intp], told: list[tuple[int, int]]) -> StatisticPart:
         """The rows of these cells, spread evenly over each."""
         counts = np.zeros((1, self.cells + 2))
         inside = [np.ones(len(cell_of))]

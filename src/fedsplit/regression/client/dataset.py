@@ -33,7 +33,7 @@ from fedsplit.regression.client.noise import BoundedRows, bounded_rows
 from fedsplit.regression.client.plan import Plan, ReadRows
 from fedsplit.regression.client.questions import RowCounts, SurveyAnswer, locally_typed
 from fedsplit.regression.client.statistics import OfArgument, TableRows
-from fedsplit.regression.families.response import Trials, check_rows, of_counts, whole
+from fedsplit.regression.families.response import Targets, check_rows, of_counts, whole
 from fedsplit.regression.privacy import Privacy
 from fedsplit.statistic import RowSum, Statistic
 
@@ -303,7 +303,7 @@ def _deferred(rules: Rules) -> tuple[type[Exception], ...]:
     return () if rules.refuse else (InputError,)
 
 
-def trials(plan: Plan, frame: pd.DataFrame, where: str) -> Trials:
+def trials(plan: Plan, frame: pd.DataFrame, where: str) -> Targets:
     """The target and the weight of every row that is used.
 
     Its ``rows`` and ``groups`` are None where that is every row, and where none is a group.
@@ -321,8 +321,8 @@ def trials(plan: Plan, frame: pd.DataFrame, where: str) -> Trials:
         case {"target": b}:
             used = np.flatnonzero(w > 0)
             if len(used) == len(b):
-                return Trials(b, w)
-            return Trials(b[used], w[used], used)
+                return Targets(b, w)
+            return Targets(b[used], w[used], used)
     raise TypeError("a response that is neither a target nor a count")
 
 

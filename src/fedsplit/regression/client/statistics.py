@@ -32,10 +32,10 @@ from fedsplit.statistic import (
     LogOfSum,
     MeanProducts,
     Pairs,
-    Part,
     RowSum,
     Shape,
     Statistic,
+    StatisticPart,
     Sums,
     Values,
     indices,
@@ -180,7 +180,7 @@ class RowsInside(Statistic):
     def shapes(self, plan: Any) -> Mapping[str, Shape]:
         return {"rows": Sums(nonnegative=True)}
 
-    def sums(self, rows: TableRows) -> Mapping[str, Part]:
+    def sums(self, rows: TableRows) -> Mapping[str, StatisticPart]:
         used = rows.used.astype(np.float64)[:, None]
         return {"rows": RowSum(used, np.ones_like(used))}
 
@@ -203,7 +203,7 @@ class OfArgument(Statistic):
     def shapes(self, plan: Any) -> Mapping[str, Shape]:
         return {"part": self.statistic.shape}
 
-    def sums(self, rows: TableRows) -> Mapping[str, Part]:
+    def sums(self, rows: TableRows) -> Mapping[str, StatisticPart]:
         return {"part": self.statistic.part(rows.argument(self.text), rows.withheld)}
 
     def limits(self, plan: Plan) -> list[AnswerLimit]:
@@ -251,7 +251,7 @@ class DesignMoments(Statistic):
         }
         return shapes | {"classes": Sums(1, classes, nonnegative=True)} if classes else shapes
 
-    def sums(self, rows: FitRows) -> Mapping[str, Part]:
+    def sums(self, rows: FitRows) -> Mapping[str, StatisticPart]:
         design = rows.design
         A, b, w, o = design.determining, design.b, design.w, design.o
         one = np.ones((len(b), 1))
@@ -262,7 +262,7 @@ class DesignMoments(Statistic):
         exposed = np.array([[logsumexp(o, b=w) if o.any() else np.log(w.sum())]])
         exposures = [RowSum(w[:, None], np.exp(o - o.max())[:, None])] if o.any() else []
         floor = 0.0 if design.groups is None else design.groups.floor
-        parts: dict[str, Part] = {
+        parts: dict[str, StatisticPart] = {
             "n": n,
             "moments": MeanProducts(np.hstack(columns), w, pairs),
             "exposed": Computed(exposed, exposures, np.maximum(np.abs(exposed), 1.0)),
@@ -336,7 +336,7 @@ class CombinedProducts(Statistic):
     def shapes(self, plan: Any) -> Mapping[str, Shape]:
         return {"products": Sums(self.directions.shape[1], None)}
 
-    def sums(self, rows: FitRows) -> Mapping[str, Part]:
+    def sums(self, rows: FitRows) -> Mapping[str, StatisticPart]:
         A = rows.design.determining
         check_scaling(self.scaling, rows.design)
         check_whitening(self.directions, rows.design)
@@ -381,7 +381,7 @@ class CostAlong(Statistic):
         shapes: dict[str, Shape] = {"value": Sums(finite=False), "slope": Sums(k, 1, finite=False)}
         return shapes | {"curvature": Sums(k, None, finite=False)} if self.curved else shapes
 
-    def sums(self, rows: FitRows) -> Mapping[str, Part]:
+    def sums(self, rows: FitRows) -> Mapping[str, StatisticPart]:
         at = cost_at(rows, self.x, self.directions)
         D = self.directions
         parts = {
@@ -406,7 +406,7 @@ class ScoreProducts(Statistic):
         d = len(self.x)
         return {"products": Sums(d, None), "clusters": Sums(nonnegative=True)}
 
-    def sums(self, rows: FitRows) -> Mapping[str, Part]:
+    def sums(self, rows: FitRows) -> Mapping[str, StatisticPart]:
         if rows.m < LEAST_CLUSTERS:
             raise RequestError(f"products of gradients are for {LEAST_CLUSTERS} clients on")
         at = cost_at(rows, self.x)
@@ -455,7 +455,7 @@ class RowsAlong(Statistic):
     def shapes(self, plan: Any) -> Mapping[str, Shape]:
         return {"rows": Sums(1, 3, nonnegative=True)}
 
-    def sums(self, rows: FitRows) -> Mapping[str, Part]:
+    def sums(self, rows: FitRows) -> Mapping[str, StatisticPart]:
         if not rows.directions and not rows.design.family.quadratic:
             raise RequestError(NO_DIRECTIONS)
         if rows.frame is None or self.directions.shape[1:] != rows.frame.ridge.shape:
@@ -492,7 +492,7 @@ class ResidualSizes(Statistic):
     def shapes(self, plan: Any) -> Mapping[str, Shape]:
         return {"counts": self.sizes.shape}
 
-    def sums(self, rows: FitRows) -> Mapping[str, Part]:
+    def sums(self, rows: FitRows) -> Mapping[str, StatisticPart]:
         rows.check_shape(self.x)  # counts tell no more of rows whose predictors are far out
         design = rows.design
         with np.errstate(divide="ignore"):  # a residual of 0 has size -inf
@@ -525,7 +525,7 @@ class LogLikelihood(Statistic):
     def shapes(self, plan: Any) -> Mapping[str, Shape]:
         return {"total": Sums(finite=False)}
 
-    def sums(self, rows: FitRows) -> Mapping[str, Part]:
+    def sums(self, rows: FitRows) -> Mapping[str, StatisticPart]:
         rows.check_point(self.x)
         design = rows.design
         # by rows is much faster for many small clients
@@ -548,7 +548,7 @@ class PearsonSquares(Statistic):
     def shapes(self, plan: Any) -> Mapping[str, Shape]:
         return {"total": Sums(nonnegative=True, finite=False)}
 
-    def sums(self, rows: FitRows) -> Mapping[str, Part]:
+    def sums(self, rows: FitRows) -> Mapping[str, StatisticPart]:
         rows.check_point(self.x)
         parts = rows.design.pearson_parts(self.x)
         # X² of single trials of two classes is about their number, whatever the model
@@ -577,7 +577,7 @@ class ExpectedInformation(Statistic):
     def shapes(self, plan: Any) -> Mapping[str, Shape]:
         return {"information": Sums(self.r, None, finite=False)}
 
-    def sums(self, rows: FitRows) -> Mapping[str, Part]:
+    def sums(self, rows: FitRows) -> Mapping[str, StatisticPart]:
         rows.check_point(self.x)
         design = rows.design
         weights = design.w * design.family.expected_weights(design.predictor(self.x))
@@ -598,7 +598,7 @@ class CalibrationCounts(Statistic):
     def shapes(self, plan: Any) -> Mapping[str, Shape]:
         return {"bins": Sums(3, len(BINS) - 1, nonnegative=True)}
 
-    def sums(self, rows: FitRows) -> Mapping[str, Part]:
+    def sums(self, rows: FitRows) -> Mapping[str, StatisticPart]:
         rows.check_point(self.x)
         design = rows.design
         cells, p, told = design.binned(self.x, rows.withheld)

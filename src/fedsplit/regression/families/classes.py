@@ -14,7 +14,14 @@ from fedsplit.errors import InputError, listed
 from fedsplit.losses.logistic import Logistic
 from fedsplit.losses.multinomial import Multinomial, all_classes
 from fedsplit.regression.families import response
-from fedsplit.regression.families.family import Block, Family, Link, check_two, first_move, shares
+from fedsplit.regression.families.family import (
+    CoefficientBlock,
+    Family,
+    Link,
+    check_two,
+    first_move,
+    shares,
+)
 
 if TYPE_CHECKING:  # a plan has a family, and a family reads the rows of a plan
     import pandas as pd
@@ -126,8 +133,8 @@ class MultinomialFamily(Family):
     def loss(self, classes: int = 0, symmetric: bool = False) -> Multinomial:
         return Multinomial(classes, symmetric)
 
-    def blocks(self, labels: Sequence[object]) -> tuple[Block, ...]:
-        return tuple(Block(str(label)) for label in labels[1:])
+    def blocks(self, labels: Sequence[object]) -> tuple[CoefficientBlock, ...]:
+        return tuple(CoefficientBlock(str(label)) for label in labels[1:])
 
     def reference(self, labels: Sequence[object]) -> object | None:
         return labels[0]

@@ -50,7 +50,7 @@ LOG = Link("log", eta=np.log, mean=np.exp, slope=np.exp, multiplicative=True)
 
 
 @dataclass(frozen=True)
-class Block:
+class CoefficientBlock:
     """Coefficients that belong together.
 
     Attributes
@@ -228,12 +228,12 @@ class Family(ABC):
         """The family of a target that is measured in another unit."""
         return self
 
-    def blocks(self, labels: Sequence[object]) -> tuple[Block, ...]:
+    def blocks(self, labels: Sequence[object]) -> tuple[CoefficientBlock, ...]:
         """The coefficients by blocks, where the target has these classes.
 
         Those of columns come first.
         """
-        return (Block(),)
+        return (CoefficientBlock(),)
 
     def size(self, columns: int, classes: int) -> int:
         """How many coefficients there are for a number of columns, and of classes."""

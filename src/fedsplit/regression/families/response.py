@@ -40,7 +40,7 @@ class Groups(NamedTuple):
     log_choices: float
 
 
-class Trials(NamedTuple):
+class Targets(NamedTuple):
     """A target and its weights; those of grouped rows as rows of one class each.
 
     Attributes
@@ -63,7 +63,7 @@ def whole(counts: Array) -> Mask:
     return valid
 
 
-def of_counts(successes: Array, failures: Array, weights: Array) -> Trials:
+def of_counts(successes: Array, failures: Array, weights: Array) -> Targets:
     """Split groups into rows of one class.
 
     Parameters
@@ -83,7 +83,7 @@ def of_counts(successes: Array, failures: Array, weights: Array) -> Trials:
     floor = float(v @ -(xlogy(s, s / m) + xlogy(f, f / m)))
     choices = float(v @ (gammaln(m + 1.0) - gammaln(s + 1.0) - gammaln(f + 1.0)))
     groups = Groups(int(used.sum()), floor, choices)
-    return Trials(b[kept], w[kept], rows[kept], groups)
+    return Targets(b[kept], w[kept], rows[kept], groups)
 
 
 def pearson_parts(rows: NDArray[np.intp], b: Array, w: Array, mu: Array) -> Array:

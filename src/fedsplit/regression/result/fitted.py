@@ -272,7 +272,7 @@ class FittedModel(ABC):
         half = t_quantile(1 - alpha / 2, df) * errors
         return pd.DataFrame({"lower": self.params - half, "upper": self.params + half})
 
-    def summary(self) -> table.Summary:
+    def summary(self) -> table.TableText:
         """The table as text: ``print(model.summary())``."""
         return table.summary(self)
 

@@ -29,7 +29,7 @@ POOLED = (
 """The keys in JSON of what is known of a pooled fit alone: null for one with noise."""
 
 
-class Summary(str):
+class TableText(str):
     """Text that a prompt shows as it is printed."""
 
     __slots__ = ()
@@ -41,10 +41,10 @@ class Summary(str):
         return f"<pre>{escape(self)}</pre>"
 
 
-def summary(model: FittedModel) -> Summary:
+def summary(model: FittedModel) -> TableText:
     """The text of ``Model.summary``: coefficients, clients, the proof and what went wrong."""
     parts = [pooled_summary(model), *model.about_clients(), "\n".join(model.foot())]
-    return Summary("\n\n".join(parts))
+    return TableText("\n\n".join(parts))
 
 
 def pooled_summary(model: FittedModel) -> str:

@@ -23,7 +23,7 @@ from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.client.design import Moments, Scaling, combine
 from fedsplit.regression.client.statistics import CombinedProducts
-from fedsplit.regression.families.family import Block
+from fedsplit.regression.families.family import CoefficientBlock
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.federation import CodedRows, sums_of
 
@@ -329,7 +329,7 @@ class Coordinates:
 
     Attributes
     ----------
-    blocks : tuple of Block
+    blocks : tuple of CoefficientBlock
     scaling : Scaling
         Of the columns and the target.
     symmetric : bool
@@ -350,7 +350,7 @@ class Coordinates:
         What is added to them for that.
     """
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[CoefficientBlock, ...]
     scaling: Scaling
     symmetric: bool
     whiten: Array | None
@@ -396,7 +396,7 @@ class Coordinates:
 
 
 def find_coordinates(
-    rows: CodedRows, pool: Pool, settings: Settings, blocks: Sequence[Block]
+    rows: CodedRows, pool: Pool, settings: Settings, blocks: Sequence[CoefficientBlock]
 ) -> Dialogue[Coordinates]:
     """Make columns orthonormal over all clients, unless a penalty acts on them as they are.
 

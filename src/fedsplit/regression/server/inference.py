@@ -62,7 +62,7 @@ FACTORS = re.compile(r":(?![^(\[{]*[)\]}])")
 """Between the factors of a term, and not inside of one."""
 
 
-class Evaluation(NamedTuple):
+class ColumnRounding(NamedTuple):
     """How far the entries of the p columns of a design are off, since they were computed.
 
     Attributes
@@ -81,7 +81,9 @@ class Evaluation(NamedTuple):
     shared: Array
 
 
-def evaluation_of(pool: Pool, state: Mapping[str, State], coordinates: Coordinates) -> Evaluation:
+def column_rounding(
+    pool: Pool, state: Mapping[str, State], coordinates: Coordinates
+) -> ColumnRounding:
     """The rounding of products, powers and functions, by the names of columns.
 
     Parameters
@@ -122,10 +124,10 @@ def evaluation_of(pool: Pool, state: Mapping[str, State], coordinates: Coordinat
         pairs = products_among(pool.names)
         exact = [roundings[i] + roundings[j] for i, j in pairs.values()]
         roundings[list(pairs)] = exact
-    return Evaluation(roundings, shifts, shared)
+    return ColumnRounding(roundings, shifts, shared)
 
 
-def column_errors(coordinates: Coordinates, evaluation: Evaluation, H: Array) -> Array:
+def column_errors(coordinates: Coordinates, evaluation: ColumnRounding, H: Array) -> Array:
     """√Σ wφ''E², (d,), of the errors E in each column, in roundings; H is Σ wφ'' y yᵀ."""
     sizes = np.sqrt(np.diag(H))
     r = int(coordinates.columns.sum())
@@ -151,7 +153,7 @@ def column_errors(coordinates: Coordinates, evaluation: Evaluation, H: Array) ->
 
 def gradient_error(
     coordinates: Coordinates,
-    evaluation: Evaluation,
+    evaluation: ColumnRounding,
     H: Array,
     x: Array,
     scalars: ProofScalars,
@@ -192,7 +194,7 @@ def gradient_error(
     return ROUNDING * float(sum(parts))
 
 
-def conversion_error(coordinates: Coordinates, evaluation: Evaluation, x: Array) -> Array:
+def conversion_error(coordinates: Coordinates, evaluation: ColumnRounding, x: Array) -> Array:
     """A bound on what rounding adds to every coefficient but by the gradient, (q,).
 
     It is that of the way back to the units of the files, and of numbers that all rows share.
@@ -308,7 +310,7 @@ class Point:
         """A bound on |coefficient - that of exact arithmetic|/SE; inf if there is none."""
         problem, proof = self.problem, self.proof
         coordinates = problem.coordinates
-        evaluation = evaluation_of(problem.pool, problem.rows.plan.state, coordinates)
+        evaluation = column_rounding(problem.pool, problem.rows.plan.state, coordinates)
         H = proof.hessian
         x = proof.x
         if proof.kernel is not None:  # how far out the limit is does not matter
