@@ -129,10 +129,9 @@ def value_of(kind: Any, found: Any) -> Any:
         return {key: value_of(args[1], each) for key, each in found.items()}
     if not isinstance(found, list):
         return found
-    if origin is not tuple:
-        return [value_of(args[0] if args else list, each) for each in found]
-    hints = args[:1] * len(found) if args[1:] == (...,) else args
-    return tuple(value_of(hint, each) for hint, each in zip(hints, found, strict=True))
+    # the parts of a tuple are alike, or numbers, which need no type
+    values = [value_of(args[0] if args else list, each) for each in found]
+    return tuple(values) if origin is tuple else values
 
 
 def _is_record(kind: Any) -> bool:
