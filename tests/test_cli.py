@@ -51,6 +51,20 @@ def test_the_table_has_a_line_for_each_method(capsys: pytest.CaptureFixture[str]
     assert captured.err == ""  # no progress where there is no terminal
 
 
+def test_a_table_has_80_columns_and_breaks_neither_words_nor_numbers(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    method = "fedsplit:steps=50,start=iterate"
+    assert (
+        run(["compare", "-m", "100", "-d", "9", "--method", method, "--method", "fedgd:step=10"])
+        == 0
+    )
+    title, _, long, numbers, _ = capsys.readouterr().out.splitlines()
+    assert long == method
+    assert re.match(r" {20,} \d+ +\d+ +\d+  optimum +[\d,]+$", numbers)
+    assert max(map(len, (title, long, numbers))) <= 80
+
+
 def test_the_same_seed_prints_the_same_numbers_and_another_seed_others(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -259,6 +260,22 @@ def test_the_live_lines_go_to_a_terminal_only(
     assert lines[0].startswith("round    1   gap at most")
     assert "clients 3/3" in lines[1]
     assert "gap at most" in lines[-1]
+
+
+def test_a_terminal_of_80_columns_breaks_neither_words_nor_numbers(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["fit", RANDHIE, "--formula", FORMULA, "--family", "poisson"]
+    assert run(words) == 0
+    plain = capsys.readouterr().out
+    assert max(map(len, plain.splitlines())) > 80
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(words) == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80
+    assert shown.split() == plain.split()
+    assert re.search(r"^ *AIC [\d,]+$", shown, re.M)
 
 
 def test_the_guide_has_every_family() -> None:

@@ -76,6 +76,8 @@ def options_in(command: Any, context: typer.Context) -> list[str]:
 
 def test_there_are_few_options() -> None:
     counts = {path: len(options_in(command, context)) for path, command, context in commands()}
+    root: Any = typer.main.get_command(app)
+    counts["(fedsplit)"] = len(options_in(root, typer.Context(root)))
     sys.stdout.write("".join(f"{count:4} {path}\n" for path, count in counts.items()))
     assert max(counts["fit"], counts["compare"]) <= 25
     assert all(count <= 12 for path, count in counts.items() if path not in ("fit", "compare"))

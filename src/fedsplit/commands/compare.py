@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 import fedsplit as fs
-from fedsplit.commands.help import Command, application
+from fedsplit.commands.help import Command, application, filled
 from fedsplit.commands.options import Json, with_fit_options
 from fedsplit.commands.terminal import progress
 from fedsplit.errors import InputError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from fedsplit.paper.comparison import ComparedRun
 
 compare_app = application()
@@ -166,7 +164,7 @@ def compare_command(
         }
         typer.echo(json.dumps(record, indent=2, allow_nan=False))
     else:
-        _print(_table(runs, subject.title, comparison.TARGETS))
+        typer.echo(_table(runs, subject.title, comparison.TARGETS))
     if plot is not None:
         comparison.draw(runs, subject.title, plot)
 
@@ -209,26 +207,12 @@ def _file(path: Path, split: str, ridge: float, problem: fs.Problem, seed: int) 
     )
 
 
-def _print(table: Table) -> None:
-    from rich.console import Console
-
-    Console().print(table)
-
-
-def _table(runs: list[ComparedRun], title: str, targets: Sequence[float]) -> Table:
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    table.add_column("method", overflow="fold")
-    for target in targets:
-        table.add_column(f"{target:.0e}", justify="right")
-    table.add_column("end")
-    table.add_column("floats sent", justify="right")
+def _table(runs: Sequence[ComparedRun], title: str, targets: Sequence[float]) -> str:
+    rows = [["method", *(f"{target:.0e}" for target in targets), "end", "floats sent"]]
     for run in runs:
         # A run that ended at a floor would never reach a target that it has not reached.
         absent = "never" if run.outcome == "floor" else "–"
         reached = [run.rounds_to(target) for target in targets]
-        cells = [absent if rounds is None else str(rounds) for rounds in reached]
         gap = run.gaps[-1]
         ending = {
             "reached": "optimum",
@@ -236,8 +220,20 @@ def _table(runs: list[ComparedRun], title: str, targets: Sequence[float]) -> Tab
             "falling": f"falling, {gap:.1e}",
             "diverged": f"diverged, round {len(run.gaps)}",
         }[run.outcome]
-        table.add_row(run.label, *cells, ending, f"{run.floats_up + run.floats_down:,}")
-    return table
+        cells = [absent if rounds is None else str(rounds) for rounds in reached]
+        rows.append([run.label, *cells, ending, f"{run.floats_up + run.floats_down:,}"])
+    sizes = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    sizes[0] = min(sizes[0], 80 - sum(sizes[1:]) - 2 * len(sizes[1:]))
+    lines = [filled(title)]
+    for method, *cells in rows:
+        if len(method) > sizes[0]:  # on a line of its own
+            lines.append(method)
+            method = ""
+        line = method.ljust(sizes[0])
+        for size, cell, head in zip(sizes[1:], cells, rows[0][1:], strict=True):
+            line += "  " + (cell.ljust(size) if head == "end" else cell.rjust(size))
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def _json(run: ComparedRun, targets: Sequence[float]) -> dict[str, object]:

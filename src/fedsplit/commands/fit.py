@@ -13,7 +13,7 @@ import fedsplit as fs
 from fedsplit.commands.help import Command, application
 from fedsplit.commands.interrupts import resumable
 from fedsplit.commands.options import CORE, Json, Set, with_fit_options
-from fedsplit.commands.terminal import in_options, live
+from fedsplit.commands.terminal import in_options, live, wrapped
 from fedsplit.errors import InputError, NotConverged
 from fedsplit.texts import printable
 
@@ -118,7 +118,7 @@ def present(model: fs.Model, out: Path | None, as_json: bool) -> bool:
     if as_json:
         typer.echo(json.dumps(model.to_dict(), indent=2, allow_nan=False))
     else:
-        typer.echo(printable(in_options(model.summary())))
+        typer.echo(wrapped(printable(in_options(model.summary()))))
         if out is not None:
             typer.echo(f"\npage: {out / 'report.html'}")
     return model.complete

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+import shutil
 import sys
 import warnings
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import requires
+from textwrap import TextWrapper
 from typing import TYPE_CHECKING
 
 import typer
@@ -21,6 +23,8 @@ from fedsplit.texts import one_line
 
 if TYPE_CHECKING:
     from rich.progress import Progress
+
+SINGLE = re.compile(r"(?<=\S) (?=\S)")
 
 EXTRA = r"extra == ['\"](\w+)"
 
@@ -40,6 +44,23 @@ def progress() -> Progress:
         transient=True,
         disable=not live(),
     )
+
+
+def wrapped(text: str) -> str:
+    """A text whose long lines break between words, where stdout is a terminal.
+
+    Lines of several facts, which have wider spaces between them, break there.
+    """
+    if not sys.stdout.isatty():
+        return text
+    fill = TextWrapper(
+        shutil.get_terminal_size().columns,
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    ).fill
+    lines = (SINGLE.sub("\xa0", line) if "   " in line else line for line in text.splitlines())
+    return "\n".join(map(fill, lines)).replace("\xa0", " ")
 
 
 def live() -> bool:
