@@ -182,6 +182,25 @@ def test_a_study_that_would_be_refused_is_said_before_approval(
     assert "nothing was refused" in said(capsys, "resume", "north")
 
 
+def test_a_changed_policy_holds_at_once_and_a_broken_one_does_not(owners: Owners) -> None:
+    owners.init()
+    lines: list[str] = []
+    site = fs.Site.open("north", owners.root / "other.db", watch=lines.append)
+    path = Path("north/site.toml")
+    text = path.read_text(encoding="utf-8")
+    study = owners.coordinator().study("visits.toml")
+    key = authority.read_key(owners.hub / "coordinator.key")
+    message = write_message(key, Proposal(study.content))
+    path.write_text(text.replace("# least_sites = 3", "least_sites = 4"), encoding="utf-8")
+    site.reply(message)
+    assert any("declined: least_sites" in line for line in lines)
+    path.write_text(text.replace("# least_sites = 3", "least_sites = none"), encoding="utf-8")
+    for _ in range(2):
+        site.reply(message)
+    assert site.policy.least_sites == 4
+    assert sum("the policy of before holds on" in line for line in lines) == 1
+
+
 def test_a_study_by_files_is_answered_and_ended(
     owners: Owners, capsys: pytest.CaptureFixture[str]
 ) -> None:

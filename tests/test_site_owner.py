@@ -409,3 +409,24 @@ def test_the_template_of_a_policy_has_every_key_with_its_default() -> None:
         if default is not None:
             assert keys[each.name] == default, each.name
     assert len(keys) == len(msgspec.structs.fields(Policy))
+
+
+def test_what_an_open_study_would_warn_its_coordinator_of_is_said_to_the_owner_first(
+    tmp_path: Path,
+) -> None:
+    federation = of(tmp_path, hospital(0, 14), secure_sums_only=False, rules="warn")
+    study = proposed(federation, "open")
+    trial = federation.site("north").approve(study.hash)
+    assert any("14 rows for 5 parameters" in note for note in trial.notes)
+    assert "IS SENT, with a warning" in federation.site("north").describe(study.hash)
+
+
+def test_a_study_with_too_few_questions_or_days_left_is_not_approved(tmp_path: Path) -> None:
+    federation = of(tmp_path)
+    for terms, why in (
+        ({"questions": 3}, "allows 3 questions"),
+        ({"until": "2020-01-31"}, "ended"),
+    ):
+        study = proposed(federation, title=why, **terms)
+        with pytest.raises(InputError, match=why):
+            federation.site("north").approve(study.hash)

@@ -311,9 +311,9 @@ def _say(line: str) -> None:
 
 def _show(text: str, indent: int = 2, err: bool = False) -> None:
     """Print a text that may have come from others, in lines of 80 columns."""
-    for line in printable(text).split("\n"):
-        own = fill(line, 80, subsequent_indent=" " * indent, break_on_hyphens=False)
-        typer.echo(own if len(line) > 80 else line, err=err)
+    if "\n" not in text:  # tables are as wide as they are
+        text = fill(text, 80, subsequent_indent=" " * indent, break_on_hyphens=False)
+    typer.echo(printable(text), err=err)
 
 
 def _ask(site: fs.Site, stop: threading.Event) -> None:

@@ -50,6 +50,7 @@ from fedsplit.federation.site.trial import Trial, tried
 from fedsplit.federation.site.words import ColumnReading, described, readings
 from fedsplit.federation.study import Analysis, Study, read_study
 from fedsplit.federation.transport.files import answer_files
+from fedsplit.files import Stamp
 from fedsplit.fixed_point import Limbs
 
 logger = logging.getLogger(__name__)
@@ -112,7 +113,6 @@ class Site:
                 "or choose another folder"
             )
         self.folder = folder
-        self.policy = policy
         self.record = Record(folder / "site.db", analyses, clock)
         self.disclosed = DisclosedRows(disclosed)
         self.watch = watch
@@ -120,13 +120,22 @@ class Site:
         self._analyses = analyses
         self._clock = clock
         self._draw = draw
+        self._lock = threading.Lock()  # one message at a time
+        self._said = ""  # what is not said again while a coordinator asks and asks
+        self._stamp: Stamp | None = None  # of site.toml, where the policy is in one
+        self._use(policy)
+
+    def _use(self, policy: Policy) -> None:
+        self.policy = policy
         self.copies = Copies(
-            folder / "copies", policy.data, policy.reading, self.disclosed, policy.smallest_group
+            self.folder / "copies",
+            policy.data,
+            policy.reading,
+            self.disclosed,
+            policy.smallest_group,
         )
         # What answers for the study that was asked about last.
         self._rows: tuple[bytes, StudyRows, Known] | None = None
-        self._lock = threading.Lock()  # one message at a time
-        self._said = ""  # what is not said again while a coordinator asks and asks
 
     @classmethod
     def open(
@@ -138,7 +147,18 @@ class Site:
     ) -> Site:
         """The site whose key and ``site.toml`` are in a folder."""
         key, policy = opened(Path(folder))
-        return cls(Path(folder), key, policy, Path(disclosed), watch=watch)
+        site = cls(Path(folder), key, policy, Path(disclosed), watch=watch)
+        site._stamp = Stamp.of(site.folder / "site.toml")
+        return site
+
+    def _reread(self) -> None:
+        """Use a ``site.toml`` that was changed; if it cannot be used, that of before holds on."""
+        try:
+            if self._stamp and self._stamp != (stamp := Stamp.of(self.folder / "site.toml")):
+                self._stamp = stamp
+                self._use(opened(self.folder)[1])
+        except (InputError, OSError) as error:
+            self.watch(f"the policy of before holds on: {error}")
 
     create = staticmethod(create)
 
@@ -151,13 +171,12 @@ class Site:
         server = server or self.policy.server
         if not server:
             raise InputError(f"{self.folder / 'site.toml'}: server: where is the coordinator?")
-        largest = self.policy.message
         https.serve(
             self.reply,
             self.folder,
             server,
             proxy=proxy,
-            largest=largest,
+            largest=self.policy.message,
             status=self.watch,
             stop=stop,
         )
@@ -198,8 +217,7 @@ class Site:
         state = self.record.study(study.digest)
         note, copy = "", "" if state is None else state.copy
         try:
-            if objection := self._objection(study):
-                raise InputError(objection)
+            self._check(study)
             if not copy:
                 with self._lock, self._transaction():
                     copy, note = self._frozen()
@@ -248,18 +266,13 @@ class Site:
                 f"{question}{trial.refused}"
             )
         with self._lock, self._transaction():
-            state = self._state(study)
-            if state.decision == "ended":
-                raise InputError(f"study {state.study.hash[:8]} has ended: there is nothing to do")
-            self._approve(state, "by its owner")
+            self._approve(self._state(study, may_end=False), "by its owner")
         return trial
 
     def decline(self, study: str, reason: str = "") -> Study:
         """Decline a study: no question of it is answered from now on, and it hears the reason."""
         with self._lock, self._transaction():
-            state = self._state(study)
-            if state.decision == "ended":
-                raise InputError(f"study {state.study.hash[:8]} has ended: there is nothing to do")
+            state = self._state(study, may_end=False)
             self.record.decide(state.study.digest, "declined", one_line(reason))
         return state.study
 
@@ -292,27 +305,34 @@ class Site:
         """Verify the log, and compute every answer again; see ``audited``."""
         return audited(self, None if head is None else LogHead(*head))
 
-    def _state(self, study: str) -> StudyState:
+    def _state(self, study: str, may_end: bool = True) -> StudyState:
         found = [each for each in self.studies() if each.study.hash.startswith(study)]
         if len(found) != 1 or len(study) < 8:
             raise InputError(
                 f"{study!r} is no study of {self.folder}: give 8 digits of its hash at least, as "
                 "fedsplit site status shows them"
             )
+        if found[0].decision == "ended" and not may_end:
+            raise InputError(f"study {found[0].study.hash[:8]} has ended: there is nothing to do")
         return found[0]
+
+    def _check(self, study: Study) -> None:
+        """Raise InputError if a study may not be approved, whatever the rows are."""
+        if objection := self._objection(study):
+            raise InputError(objection)
+        if study.until and _day(self._clock()) > study.until:
+            raise InputError(f"the study ended on {study.until}")
 
     def _objection(self, study: Study) -> str:
         return self.policy.objection(study, keys.public_bytes(self._key))
 
     def _approve(self, state: StudyState, detail: str) -> str:
-        study = state.study
-        if objection := self._objection(study):
-            raise InputError(f"the study breaks a rule of {self.policy.name}: {objection}")
+        self._check(state.study)
         note, copy = "", state.copy
         if not copy:
             # On disk before the transaction that names it ends.
             copy, note = self._frozen()
-        self.record.decide(study.digest, "approved", detail, copy, self._draw(32))
+        self.record.decide(state.study.digest, "approved", detail, copy, self._draw(32))
         return note
 
     def _frozen(self) -> tuple[str, str]:
@@ -321,9 +341,11 @@ class Site:
 
     def known_keys(self) -> dict[str, str]:
         """The keys of other sites that the owner has approved, the latest ones."""
-        approved = sorted((each for each in self.studies() if each.copy), key=lambda s: s.since)
-        found = {name: key for each in approved for name, key in each.study.members.items()}
-        return {**found, **(self.policy.partners or {})}
+        found: dict[str, str] = {}
+        for each in self.studies():
+            if each.copy:
+                found |= each.study.members
+        return found | (self.policy.partners or {})
 
     def exposed(self, study: Study) -> Mapping[tuple[str, ...], tuple[str, ...]]:
         """The sites that a study exposes together with those that were approved before."""
@@ -353,6 +375,7 @@ class Site:
         asks again and gets the recorded answer.
         """
         study, number = b"", JOINING
+        self._reread()
         try:
             request = read_message(bytes.fromhex(self.policy.coordinator), message)
             if isinstance(request, Proposal):
@@ -557,7 +580,7 @@ class Site:
         approved = record.scalar("SELECT time FROM log WHERE number = ?", state.since)
         if now > approved + policy.approved_days * DAY:
             raise RequestError("the approval of the study has ended: its owner has to renew it")
-        if study.until and datetime.fromtimestamp(now, UTC).date().isoformat() > study.until:
+        if study.until and _day(now) > study.until:
             raise RequestError(f"the study ended on {study.until}")
         if record.count("answer", study.digest) >= study.questions:
             raise RequestError(f"the study has had its {study.questions} questions")
@@ -687,3 +710,7 @@ class Site:
         reason: str,
     ) -> Response:
         return Response(study, number, outcome, reason=reason[:1000])
+
+
+def _day(time: float) -> str:
+    return datetime.fromtimestamp(time, UTC).date().isoformat()

@@ -17,6 +17,7 @@ from fedsplit.federation import masks
 from fedsplit.federation.questions import encode_request
 from fedsplit.federation.site.rows import StudyRows
 from fedsplit.federation.study import Study
+from fedsplit.regression.client.questions import FitQuestion
 
 
 class Trial(NamedTuple):
@@ -70,6 +71,8 @@ class TrialChannel:
     Attributes
     ----------
     answered : int
+    warnings : list of str
+        What the coordinator of an open study would be warned of.
     """
 
     free = False
@@ -78,6 +81,7 @@ class TrialChannel:
     def __init__(self, study: Study, name: str, rows: StudyRows) -> None:
         self.names = [[each] for each in study.members] if study.secure else [[name]]
         self.answered = 0
+        self.warnings: list[str] = []
         self._study = study
         self._rows = rows
         self._memory: bytes | None = None
@@ -96,6 +100,8 @@ class TrialChannel:
         elif request.key and not self._rows.has_prepared(request.key):
             request = request._replace(preparation=self._preparations[request.key])
         try:
+            if self.answered == self._study.questions:
+                raise InputError(f"the study allows {self.answered} questions, which are too few")
             self._study.analysis.check_request(self._study, request, self.answered)
             value = self._value(request)
         except InputError as error:
@@ -108,7 +114,11 @@ class TrialChannel:
 
     def _value(self, request: Request) -> Any:
         if not self._study.secure:
-            return self._study.analysis.narrowed(request, self._rows.answer(request))
+            value = self._study.analysis.narrowed(request, self._rows.answer(request))
+            if isinstance(request.question, FitQuestion):
+                for entry in request.question.entries(value):
+                    self.warnings += [each.one for each in getattr(entry, "warnings", ())]
+            return value
         stream = masks.last_digits(bytes(32), encode_request(request))
         value, self._memory = self._rows.contribution(request, self._memory, stream)
         return value
@@ -127,4 +137,5 @@ def tried(study: Study, name: str, rows: StudyRows) -> Trial:
     except (ValueError, ArithmeticError, RuntimeError) as error:
         # A model of all sites may well be none of one of them.
         ended = str(error)
-    return Trial(channel.answered, refused, ended, rows.notes())
+    notes = dict.fromkeys([*channel.warnings, *rows.notes()])
+    return Trial(channel.answered, refused, ended, list(notes))
