@@ -27,45 +27,14 @@ from fedsplit.regression.client.guards.thresholds import Finding
 from fedsplit.regression.client.noise import Noise, RowVectors, length_of, source_of, split
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.privacy import bounds_of
-from fedsplit.regression.client.statistics import (
-    CalibrationCounts,
-    CombinedProducts,
-    CostAlong,
-    DesignMoments,
-    ExpectedInformation,
-    LogLikelihood,
-    OfArgument,
-    PearsonSquares,
-    ResidualSizes,
-    RowsAlong,
-    RowsInside,
-    ScoreProducts,
-)
+from fedsplit.regression.client.statistics import DesignMoments
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.privacy import Privacy
-from fedsplit.statistic import STATISTICS, Shape, Statistic, Values
+from fedsplit.statistic import Shape, Statistic, Values
 from fedsplit.sums import Summands, Total
 
 if TYPE_CHECKING:
     from fedsplit.regression.client.dataset_cohort import DatasetCohort
-
-STATISTICS.update(
-    (each.__name__, each)
-    for each in (
-        CalibrationCounts,
-        CombinedProducts,
-        CostAlong,
-        DesignMoments,
-        ExpectedInformation,
-        LogLikelihood,
-        OfArgument,
-        PearsonSquares,
-        ResidualSizes,
-        RowsAlong,
-        RowsInside,
-        ScoreProducts,
-    )
-)
 
 
 class FitQuestion(Question):

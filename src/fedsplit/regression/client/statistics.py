@@ -26,6 +26,7 @@ from fedsplit.regression.client.guards.points import NO_DIRECTIONS
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.plan import Plan
 from fedsplit.statistic import (
+    STATISTICS,
     AboutMeans,
     AnswerLimit,
     Computed,
@@ -613,3 +614,22 @@ class CalibrationCounts(Statistic):
 def _total(parts: Array) -> RowSum:
     """The sum of numbers of each row, (n,)."""
     return RowSum(parts[:, None], np.ones((len(parts), 1)))
+
+
+STATISTICS.update(
+    (each.__name__, each)
+    for each in (
+        CalibrationCounts,
+        CombinedProducts,
+        CostAlong,
+        DesignMoments,
+        ExpectedInformation,
+        LogLikelihood,
+        OfArgument,
+        PearsonSquares,
+        ResidualSizes,
+        RowsAlong,
+        RowsInside,
+        ScoreProducts,
+    )
+)
