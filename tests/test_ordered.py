@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import statsmodels.api as sm
 from scipy.special import expit
 from statsmodels.miscmodels.ordinal_model import OrderedModel
 
 import fedsplit as fs
+from analyses.negative_binomial import NegativeBinomialFamily
 from fedsplit.errors import InputError
 from fedsplit.losses.terms import Terms
 from fedsplit.regression.families import FAMILIES
@@ -202,3 +205,19 @@ def test_a_family_is_a_value_with_its_parameters() -> None:
         Settings(family="huber:delta=b")
     with pytest.raises(InputError, match="poisson has no parameter theta: it has none"):
         Settings(family="poisson:theta=2")
+
+
+def test_a_parameter_of_any_family_reaches_the_fit_and_its_table(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(FAMILIES, "negative binomial", NegativeBinomialFamily())
+    frames = {name: frame.assign(n=np.rint(frame["x"])) for name, frame in ward_frames().items()}
+    model = fs.fit(frames, "n ~ half", family=NegativeBinomialFamily(2.5))
+    rows = pd.concat(frames.values())
+    family = sm.families.NegativeBinomial(alpha=1 / 2.5)
+    pooled = sm.GLM(rows["n"], sm.add_constant(rows[["half"]]), family=family).fit(tol=1e-12)
+    np.testing.assert_allclose(model.params, pooled.params, rtol=1e-6)
+    assert model.family == NegativeBinomialFamily(2.5)
+    assert "\ntheta 2.5\n" in str(model.summary())
+    model.save(tmp_path)
+    assert fs.load(tmp_path).summary() == model.summary()

@@ -193,6 +193,24 @@ class FittedModel(ABC):
         return 2 * t_tail(self.tvalues.abs(), self._df_reference)
 
     @property
+    def robust_bse(self) -> pd.Series | None:
+        """Standard errors clustered by client; None where there are none.
+
+        By CR2, with the degrees of freedom in ``robust_df``; nan for a coefficient that a single
+        client determines.
+        """
+        if self.estimates.robust is None:
+            return None
+        return self.estimates.series(np.sqrt(np.diag(self.estimates.robust.matrix)), "se")
+
+    @property
+    def robust_df(self) -> pd.Series | None:
+        """Satterthwaite's degrees of freedom of each coefficient, clustered by client."""
+        if self.estimates.robust is None:
+            return None
+        return self.estimates.series(self.estimates.robust.df, "df")
+
+    @property
     def removed(self) -> dict[str, str]:
         """The clients that were removed during the run, with the reason."""
         return dict(self.run.removed)

@@ -69,24 +69,6 @@ class Model(FittedModel):
         return {**vars(self), "at_hand": None, "x": None, "disclosed_by": None}
 
     @property
-    def robust_bse(self) -> pd.Series | None:
-        """Standard errors clustered by client; None where there are none.
-
-        By CR2, with the degrees of freedom in ``robust_df``; nan for a coefficient that a single
-        client determines.
-        """
-        if self.estimates.robust is None:
-            return None
-        return self.estimates.series(np.sqrt(np.diag(self.estimates.robust.matrix)), "se")
-
-    @property
-    def robust_df(self) -> pd.Series | None:
-        """Satterthwaite's degrees of freedom of each coefficient, clustered by client."""
-        if self.estimates.robust is None:
-            return None
-        return self.estimates.series(self.estimates.robust.df, "df")
-
-    @property
     def se_reason(self) -> str | None:
         """Why there are no standard errors."""
         if self.estimates.covariance is not None:

@@ -17,6 +17,7 @@ from fedsplit import html as pages
 from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import listed
 from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.families import parameters_of
 
 if TYPE_CHECKING:
     from fedsplit.regression.result.fitted import FittedModel
@@ -270,6 +271,8 @@ def specification_lines(model: FittedModel) -> Iterator[str]:
         spread = found["residual_deviation"]
         of = f" ({model.settings.delta:g} robust deviations of {spread:.4g})" if spread else ""
         roles.append(f"delta {found['delta']:.4g}{of}")
+    else:
+        roles += [f"{name} {value:.4g}" for name, value in parameters_of(model.family).items()]
     if roles:
         yield "   ".join(roles)
     if settings := found["penalty"]:
@@ -326,7 +329,6 @@ def to_dict(model: FittedModel) -> dict[str, Any]:
     interval: pd.DataFrame | dict[str, None] = {"lower": None, "upper": None}
     if model.bse is not None:
         interval = model.conf_int()
-    robust = model.estimates.robust
     by_coefficient = {
         "coef": model.params,
         "se": model.bse,
@@ -334,8 +336,8 @@ def to_dict(model: FittedModel) -> dict[str, Any]:
         "p": model.pvalues,
         "lower": interval["lower"],
         "upper": interval["upper"],
-        "robust_se": robust and model.estimates.series(np.sqrt(np.diag(robust.matrix)), "se"),
-        "robust_df": robust and model.estimates.series(robust.df, "df"),
+        "robust_se": model.robust_bse,
+        "robust_df": model.robust_df,
     }
     run = model.run
     return {
