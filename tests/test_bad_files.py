@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import fedsplit as fs
-from fedsplit.channels.ray.npz import read_cohort
+from fedsplit.channels.ray.ray_clients import read_cohort
 from fedsplit.commands.app import run
 from fedsplit.data.files import delimited
 from fedsplit.data.files.delimited import Header

@@ -11,7 +11,6 @@ import pytest
 
 import fedsplit as fs
 from faulty import Fault, Moment, channel_to, fit, silent
-from fedsplit.channels.counting import numbers_in
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.sources import sources
 from fedsplit.regression.client.dataset import Dataset
@@ -19,6 +18,7 @@ from fedsplit.regression.client.guards.rules import WARN
 from fedsplit.regression.client.questions import SurveyAnswer
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import draft_of
+from fedsplit.regression.server.federation import numbers_in
 from hospitals import RANDHIE, people
 
 ALL = "mdvis ~ logc + idp + fmde + linc + xage + female + educdec + physlm + disea + C(health)"

@@ -21,9 +21,8 @@ from threadpoolctl import threadpool_info
 
 import fedsplit as fs
 from fedsplit.arrays import Array
-from fedsplit.channels.ray import npz
 from fedsplit.channels.ray import workers as engine
-from fedsplit.channels.ray.ray_clients import RayClients
+from fedsplit.channels.ray.ray_clients import ARRAYS, RayClients, read_cohort
 from fedsplit.channels.ray.workers import RayChannel
 from fedsplit.clients.questions import Value
 from fedsplit.commands import app as cli
@@ -132,7 +131,7 @@ def test_every_bit_is_that_of_this_process(make: Callable[[], fs.Problem]) -> No
 def saved(data: Sequence[tuple[Array, ...]], folder: Path) -> list[Path]:
     paths = [folder / f"client{j}.npz" for j in range(len(data))]
     for path, arrays in zip(paths, data, strict=True):
-        named: dict[str, Any] = dict(zip(npz.ARRAYS, arrays, strict=False))
+        named: dict[str, Any] = dict(zip(ARRAYS, arrays, strict=False))
         np.savez(path, **named)
     return paths
 
@@ -571,7 +570,7 @@ def test_a_file_that_cannot_be_used_is_named(damage: str, tmp_path: Path) -> Non
     paths = saved(clients("least-squares", [30, 20, 25], 4), tmp_path)
     DAMAGE[damage](paths[1])
     with pytest.raises(fs.InputError, match=f"{paths[1]}"):
-        npz.read_cohort(range(3), [str(path) for path in paths], fs.LeastSquares(), 0.0)
+        read_cohort(range(3), [str(path) for path in paths], fs.LeastSquares(), 0.0)
 
 
 @pytest.mark.slow

@@ -9,21 +9,6 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 from fedsplit.clients.question import Question
 
 
-class Step(NamedTuple):
-    """Which exchange of a study with secure sums a request is.
-
-    Attributes
-    ----------
-    number : int
-        It grows from one question to the next; a question that is repeated keeps it.
-    members : tuple of str
-        The clients whose answers are added, in the order of their names.
-    """
-
-    number: int
-    members: tuple[str, ...]
-
-
 class Request(NamedTuple):
     """A question on its way to a cohort.
 
@@ -37,13 +22,8 @@ class Request(NamedTuple):
     preparation : Question or None
         A question that prepares the cohort, to be carried out first unless it has been: the two
         are one exchange, and only ``question`` is answered.
-    study : str
-        The hash of the study that it belongs to, between organisations.
     sums : bool
         Whether the answer is to be numbers that are added to those of all other clients.
-    step : Step or None
-        Between organisations, which of the sums of the study these numbers belong to: they are
-        masked.
     places : tuple of int
         Which clients of the cohort it is for, and only these answer; empty for all of them.
     """
@@ -52,9 +32,7 @@ class Request(NamedTuple):
     key: str = ""
     m: int = 0
     preparation: Question | None = None
-    study: str = ""
     sums: bool = False
-    step: Step | None = None
     places: tuple[int, ...] = ()
 
     @property
@@ -65,7 +43,7 @@ class Request(NamedTuple):
         return [self.preparation, *self.question.singles()]
 
 
-Outcome = Literal["answer", "refused", "unprepared", "failed", "silent", "removed"]
+Outcome = Literal["answer", "refused", "unprepared", "failed", "silent"]
 
 
 class Reply(NamedTuple):
@@ -77,9 +55,7 @@ class Reply(NamedTuple):
         "answer"; "refused" where the client will not or cannot answer, which ends the run unless
         enough others are left;
         "unprepared" where it has lost what it was prepared with, and has to be prepared again;
-        "failed" where something went wrong there; "silent" without a reply in time; "removed"
-        where clients have left those whose answers are added, as their owners allowed: ``text``
-        has a line for each, with its name and the reason, and the others agree anew.
+        "failed" where something went wrong there; "silent" without a reply in time.
     value : object
         The answer.
     text : str

@@ -28,7 +28,7 @@ from fedsplit.clients.oracle import Clients
 from fedsplit.errors import InputError, TooFewClients
 from fedsplit.version import __version__
 
-FORMAT = 5
+FORMAT = 6
 """The format of the files. Those of another format are refused, untouched."""
 
 HEADER = "checkpoint.json"
@@ -327,9 +327,6 @@ class JournalledChannel:
                         self._unconfirmed[at] = requests[at]._replace(preparation=first), value
                 if prepares:
                     self._prepared.add(at)
-            elif heard.outcome == "removed":  # those that are left agree anew
-                self._unconfirmed.pop(at, None)
-                self._prepared.discard(at)
             replies[at] = Reply(heard.outcome, value, heard.text, heard.seconds, heard.log)
         if self.free:
             self._confirm(requests, math.inf)

@@ -3,24 +3,62 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from fedsplit.channels.channel import SILENT, Channel, Reply, Request
-from fedsplit.channels.history import History
 from fedsplit.channels.patience import Patience
 from fedsplit.clients.oracle import Incident, Removed
 from fedsplit.clients.question import NOT_FINITE
 from fedsplit.errors import InputError, TooFewClients, listed
+from fedsplit.loop.trace import Row
 from fedsplit.texts import attributed
-
-RETRY = 0.25
-"""Seconds between attempts to get an answer that the run cannot do without."""
 
 Check = Callable[[int, Any], str]
 """``check(cohort, value)`` says what is wrong with an answer; an empty text if nothing is."""
+
+
+@dataclass
+class History:
+    """What happened so far in a run, whoever takes part in it now.
+
+    Attributes
+    ----------
+    incidents : list of Incident
+        In order.
+    removed : dict of str
+        The clients that were given up, each with the reason.
+    asked : int
+        How many questions were asked.
+    absent_since : dict of float
+        By cohort, since when it has not answered.
+    exchanges : list of Row
+        What was asked beside the rounds, and what travelled with their questions. A question that
+        has to be repeated counts once.
+    logs : dict of str
+        By client, the number and the hash of the last line of its log that is known here.
+    """
+
+    incidents: list[Incident] = field(default_factory=list)
+    removed: dict[str, str] = field(default_factory=dict)
+    asked: int = 0
+    absent_since: dict[int, float] = field(default_factory=dict)
+    exchanges: list[Row] = field(default_factory=list)
+    logs: dict[str, str] = field(default_factory=dict)
+
+    def note_log(self, client: str, log: str) -> None:
+        """Note the last line of a client's log, which can only grow."""
+        number = _line_number(log)
+        if number is None:
+            return
+        before = _line_number(self.logs.get(client, "")) or 0
+        if number <= before:
+            what = f"its log was cut short: line {number} came after line {before}"
+            self.incidents.append(Incident(self.asked, client, what))
+        self.logs[client] = log
 
 
 class Members:
@@ -106,7 +144,7 @@ class Members:
         of = len(requests)
         found = self._ask_once(self.patience, requests, check, timeout, pass_unprepared, of)
         while insist and len(found) < len(requests):
-            self.channel.wait(RETRY)
+            self.channel.wait(0.25)  # seconds between attempts
             missing = {at: request for at, request in requests.items() if at not in found}
             found |= self._ask_once(self.patience, missing, check, timeout, pass_unprepared, of)
         return {at: found[at] for at in requests if at in found}
@@ -152,7 +190,6 @@ class Members:
         ``of`` is the number of cohorts that were asked the question.
         """
         self._part_with(patience, {at: replies[at] for at in requests})
-        self._note_removed(replies.values())
         for at in requests:
             for line in replies[at].log.splitlines():
                 name, _, log = line.rpartition(" ")
@@ -224,18 +261,6 @@ class Members:
                 history.absent_since.pop(at, None)
         raise Removed(list(refused))
 
-    def _note_removed(self, replies: Iterable[Reply]) -> None:
-        """Agree anew where clients have left those whose answers are added."""
-        for reply in replies:
-            if reply.outcome == "removed":
-                parts = (line.partition(": ") for line in reply.text.splitlines())
-                gone = {name: why for name, _, why in parts}
-                for name, why in gone.items():
-                    self.history.incidents.append(Incident(self.history.asked, name, why))
-                self.history.removed |= gone
-                self.history.absent_since.clear()
-                raise Removed(list(gone))
-
     def _attributed(self, at: int, text: str) -> str:
         """The text of a refusal in one line, beginning with the client that it came from."""
         names = self.cohorts[at]
@@ -284,3 +309,10 @@ def _wrong(at: int, reply: Reply, check: Check, pass_unprepared: bool) -> str:
     if reply.text:
         return reply.text
     return "it failed" if reply.outcome == "failed" else SILENT.text
+
+
+def _line_number(log: str) -> int | None:
+    number, _, head = log.partition(":")
+    if number.isdecimal() and len(number) < 16 and len(head) == 64:
+        return int(number)
+    return None

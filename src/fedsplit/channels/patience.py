@@ -6,16 +6,6 @@ from dataclasses import dataclass
 
 from fedsplit.checks import count, number
 
-PACE = 0.02
-"""While a client is absent a question takes at least this share of ``give_up`` …"""
-
-LONGEST_PACE = 10.0
-"""… but no more than so many seconds, so that absence is measured in time, not in questions."""
-
-ATTEMPT = 0.5
-"""The share of ``give_up`` that one such attempt may take: a lost question is repeated at least
-once before the client is given up."""
-
 
 @dataclass(frozen=True)
 class Patience:
@@ -44,9 +34,11 @@ class Patience:
     @property
     def longest(self) -> float:
         """Seconds after which a question that the run cannot do without is taken for lost."""
-        return max(self.round_timeout, ATTEMPT * self.give_up)
+        # half of it, so that a lost question is repeated before the client is given up
+        return max(self.round_timeout, 0.5 * self.give_up)
 
     @property
     def pace(self) -> float:
         """The least seconds between two questions to a client that does not answer."""
-        return min(LONGEST_PACE, PACE * self.give_up)
+        # so that absence is measured in time, not in questions
+        return min(10.0, 0.02 * self.give_up)

@@ -14,14 +14,8 @@ from fedsplit.errors import InputError
 from fedsplit.fixed_point import LIMBS
 from fedsplit.sums import Total
 
-ALL = "all clients"
-"""The name of the one client that stands for all."""
-
 FEWEST = 3
 """Of two clients each would see the other's numbers in a sum."""
-
-WAITED_FOR = ("failed", "silent")
-"""Outcomes after which a client is asked again, and the others' answers stay."""
 
 MOST = 512
 """So many numbers of fixed point can be added up."""
@@ -58,7 +52,7 @@ class SummedChannel:
 
     @property
     def names(self) -> Sequence[Sequence[str]]:
-        return [[ALL]]
+        return [["all clients"]]
 
     def now(self) -> float:
         return self.channel.now()
@@ -89,7 +83,8 @@ class SummedChannel:
         others = [reply for reply in found.values() if reply.outcome != "answer"]
         self._heard = None
         if others:
-            if all(reply.outcome in WAITED_FOR for reply in others):
+            # these are asked again, and the others' answers stay
+            if all(reply.outcome in ("failed", "silent") for reply in others):
                 self._heard = request, replies
             return _worst(others)
         seconds = max(reply.seconds for reply in replies.values())
@@ -109,7 +104,7 @@ def _is_same(before: Request, request: Request) -> bool:
 
 def _worst(replies: Sequence[Reply]) -> Reply:
     """What is to be said of clients that have not answered: what ends the exchange, or all."""
-    for outcome in ("removed", "refused", "unprepared"):
+    for outcome in ("refused", "unprepared"):
         for reply in replies:
             if reply.outcome == outcome:
                 return reply

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from fedsplit.errors import InputError
+from fedsplit.texts import one_line
 
 try:
     import ray
@@ -31,28 +32,11 @@ __all__ = [
     "RayTaskError",
     "cloudpickle",
     "connect",
-    "one_line",
     "ray",
 ]
 
-ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-"""No usage statistics, and no warning about a future version; the user's own settings win."""
-
 QUIET: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
 """Options of ``ray.init``."""
-
-OPEN = (
-    "the Ray cluster at {address} accepts anybody who can reach its ports, and runs their code: "
-    "let a firewall close them to other machines, or start it with RAY_AUTH_MODE=token or "
-    "RAY_USE_TLS=1 (Ray's guide on security)"
-)
-"""A warning about a cluster that is joined without its means of authentication."""
-
-CONNECT_TIMEOUT = 5.0
-"""Seconds that a cluster has to answer."""
-
-HTTP2_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-"""The connection preface of gRPC, with empty settings; a server answers with its own settings."""
 
 
 def connect(address: str | None) -> None:
@@ -70,8 +54,9 @@ def connect(address: str | None) -> None:
         )
     if ray.is_initialized():
         return
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    # No usage statistics, and no warning about a future version; the user's own settings win.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
         with _silence():
             if address is None:
@@ -83,9 +68,14 @@ def connect(address: str | None) -> None:
         what = "cannot be started on this machine"
         if address is not None:
             what = f"cannot be reached at {address}"
-        raise InputError(f"Ray {what}: {one_line(error)}") from None
+        raise InputError(f"Ray {what}: {one_line(str(error), 300)}") from None
     if address is not None and not _authenticated():
-        warnings.warn(OPEN.format(address=address), stacklevel=3)
+        warnings.warn(
+            f"the Ray cluster at {address} accepts anybody who can reach its ports, and runs their "
+            "code: let a firewall close them to other machines, or start it with "
+            "RAY_AUTH_MODE=token or RAY_USE_TLS=1 (Ray's guide on security)",
+            stacklevel=3,
+        )
 
 
 def _authenticated() -> bool:
@@ -137,11 +127,13 @@ def _check_reachable(address: str) -> None:
     if scheme not in ("", "ray") or not host or not port.isdigit():
         raise ValueError("an address is host:port, ray://host:port or auto")
     endpoint = (host.strip("[]"), int(port))
-    with socket.create_connection(endpoint, timeout=CONNECT_TIMEOUT) as connection:
+    with socket.create_connection(endpoint, timeout=5.0) as connection:
         if _uses_tls():
             return
-        connection.settimeout(CONNECT_TIMEOUT)
-        connection.sendall(HTTP2_HELLO)
+        connection.settimeout(5.0)
+        # gRPC's preface with empty settings; a server answers with settings of its own
+        preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+        connection.sendall(preface + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
         if connection.recv(4)[3:] != b"\x04":  # the type of a settings frame
             raise ConnectionError("another kind of server is there")
 
@@ -167,11 +159,3 @@ def _silence() -> Iterator[None]:
         main = threading.current_thread() is threading.main_thread()
         if main and handler not in (signal.SIG_DFL, None):
             signal.signal(signal.SIGTERM, handler)
-
-
-def one_line(error: BaseException) -> str:
-    """Return the text of an error in one line of at most 300 characters."""
-    text = " ".join(str(error).split())
-    if len(text) > 300:
-        text = text[:300] + "…"
-    return text

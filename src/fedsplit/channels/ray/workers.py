@@ -21,12 +21,12 @@ from fedsplit.channels.ray.cluster import (
     RayError,
     RayTaskError,
     cloudpickle,
-    one_line,
     ray,
 )
 from fedsplit.checks import count
 from fedsplit.clients.question import CostQuestion
 from fedsplit.errors import InputError, listed
+from fedsplit.texts import one_line
 from fedsplit.threads import one_blas_thread
 
 RESTARTS = 20
@@ -138,7 +138,7 @@ class RayChannel:
         except (TypeError, AttributeError, pickle.PicklingError) as error:
             self.close()
             raise InputError(
-                f"Ray cannot send the clients to a worker: {one_line(error)}"
+                f"Ray cannot send the clients to a worker: {one_line(str(error), 300)}"
             ) from None
         except BaseException:
             self.close()
@@ -186,7 +186,9 @@ class RayChannel:
         try:
             yield
         except ConnectionError as error:
-            raise InputError(f"the connection to Ray is lost: {one_line(error)}") from None
+            raise InputError(
+                f"the connection to Ray is lost: {one_line(str(error), 300)}"
+            ) from None
 
     def _sent(self, at: int, request: Request) -> Any:
         """The reference of the reply to a request that was sent to a worker."""
@@ -201,15 +203,15 @@ class RayChannel:
             # The same question would fail again, so it is not repeated.
             if isinstance(error.cause, np.linalg.LinAlgError | ArithmeticError):
                 raise error.cause from None  # the run diverges, as it would in this process
-            what = f"{type(error.cause).__name__}: {one_line(error.cause)}"
+            what = f"{type(error.cause).__name__}: {one_line(str(error.cause), 300)}"
             return Reply("refused", text=f"client {listed(self.names[at])}: {what}")
         except ActorDiedError as error:
             if error.actor_init_failed:
-                return Reply("refused", text=f"a worker cannot start: {one_line(error)}")
+                return Reply("refused", text=f"a worker cannot start: {one_line(str(error), 300)}")
             limit = _limited(self._memory)
             return Reply("failed", text=f"its worker keeps dying: {limit} may be too small")
         except RayError as error:
-            return Reply("failed", text=f"{type(error).__name__}: {one_line(error)}")
+            return Reply("failed", text=f"{type(error).__name__}: {one_line(str(error), 300)}")
         return reply
 
     def pids(self) -> list[int]:

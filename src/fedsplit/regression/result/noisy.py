@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fedsplit.channels.history import History
+from fedsplit.channels.members import History
 from fedsplit.loop.trace import Trace
 from fedsplit.regression.privacy import Privacy
 from fedsplit.regression.result import table

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -19,7 +19,6 @@ import numpy as np
 from fedsplit.arrays import Array
 from fedsplit.channels.channel import Channel, LocalChannel, Reply, Request
 from fedsplit.channels.clients import RemoteClients
-from fedsplit.channels.counting import numbers_in
 from fedsplit.channels.members import Check, Members
 from fedsplit.clients.oracle import Removed
 from fedsplit.clients.question import CostQuestion
@@ -462,3 +461,23 @@ def _heard(
         row = row._replace(latency=latency)
     members.history.exchanges.append(row)
     return replies
+
+
+def numbers_in(value: Any) -> int:
+    """How many numbers a plain value holds.
+
+    Counts, means and entries of arrays are numbers; texts, keys and truth values are not.
+    """
+    if value is None or isinstance(value, str | bool):
+        return 0
+    if isinstance(value, np.ndarray):
+        return value.size
+    if isinstance(value, int | float | np.number):
+        return 1
+    if isinstance(value, tuple | list):
+        return sum(map(numbers_in, value))
+    if isinstance(value, Mapping):
+        return sum(map(numbers_in, value.values()))
+    if is_dataclass(value):
+        return sum(numbers_in(getattr(value, each.name)) for each in fields(value))
+    return sum(map(numbers_in, value))
