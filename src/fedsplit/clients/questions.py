@@ -144,7 +144,9 @@ class Reflection(CostQuestion):
 
     def of_prox(self, answer: Answer) -> Answer:
         """The answer that an answer to ``prox`` amounts to."""
-        return answer._replace(parts=self._centred(answer.parts))
+        return Answer(
+            self._centred(answer.parts), *answer[1:]
+        )  # _replace takes three times as long
 
     def _centred(self, parts: Mapping[str, Array]) -> dict[str, Array]:
         """The z_j after the round, in the place of the proxes."""

@@ -66,7 +66,6 @@ class StackedClients(Clients):
             return self.ask(question)
         return self._answer(question, self._drawn(drawn), drawn)
 
-    @np.errstate(**QUIET)
     def objective(self, x: Array) -> float | None:
         if len(self._blocks) > 1:
             return super().objective(x)

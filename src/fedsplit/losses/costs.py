@@ -193,15 +193,21 @@ class Costs:
         U = inverse.solve(Q - g)  # ∇f_j(u) + M(u - v) = 0 with ∇f_j(u) = g + Hu
         if error is None:
             return U, None
-        return U, error * (norms(Q / inverse.sizes) + norms(g / inverse.sizes))
+        share, least = error
+        return U, share * norms(Q / inverse.sizes) + least
 
-    def _stored(self, M: Metric) -> tuple[Any, Array, Array | None]:
-        """The inverse of ∇²f_j + M, ∇f_j(0), and the error of solutions, if it is known."""
+    def _stored(self, M: Metric) -> tuple[Any, Array, tuple[Array, Array] | None]:
+        """The inverse of ∇²f_j + M, ∇f_j(0), and the error of solutions, if it is known.
+
+        That is a share of the right side's length, and so much for ∇f_j(0).
+        """
         zero = self.counted().at(zero_rows(self.ridge, self.terms.k))
         inverse = zero.factor(M).inverted()
         self.work.factorisations += 1
-        error = inverse.forward_error if isinstance(inverse, Factors) else None
-        return inverse, zero.gradient, error
+        if not isinstance(inverse, Factors):
+            return inverse, zero.gradient, None
+        share = inverse.forward_error
+        return inverse, zero.gradient, (share, share * norms(zero.gradient / inverse.sizes))
 
     def batch_smoothness(self, batch: int, X: Array | None = None) -> Array:
         """The expected smoothness ℒ_j ≥ L_j of minibatches, (k,).
