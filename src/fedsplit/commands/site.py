@@ -248,7 +248,7 @@ def log_command(
 ) -> None:
     """Print the record: everything that was answered, refused and decided.
 
-    Example: fedsplit site log north --json > record.jsonl
+    Example: fedsplit site log north --json
     """
     for entry, chained in _open(folder).log():
         if as_json:
