@@ -298,29 +298,15 @@ def factors(M: AnyArray) -> Factors | DeviceFactors:
 class Factors:
     """Positive semidefinite matrices M_j, (k, d, d), factorised once.
 
-    Units are taken out first: M_j = S_j C_j S_j, where the diagonal of C_j is 1, so that columns
-    on any scales do no harm. C_j is factorised by Cholesky's method. If it is singular to
-    rounding, its pseudo-inverse takes the place of its inverse: a solution by elimination would
-    move along the kernel by rounding divided by rounding.
+    Units are taken out first: M_j = S_j C_j S_j, where the diagonal of C_j is 1, so that columns on
+    any scales do no harm; ``shift`` is added to it. C_j is factorised by Cholesky's method. If it
+    is singular to rounding, its pseudo-inverse takes the place of its inverse: a solution by
+    elimination would move along the kernel by rounding divided by rounding. ``sizes``, (k, d), has
+    the diagonals of the S_j, and ``singular``, (k,), says which C_j are so.
 
-    Parameters
-    ----------
-    M : (k, d, d) array
-    overwrite : bool
-        Whether M may be overwritten, which saves a copy.
-    shift : float
-        Added to the diagonals of the C_j.
-    small : int
-        Up to this d, one call for all clients takes less time than a call for each: their systems
-        are solved by elimination, once Cholesky's method has shown that they are definite.
-    largest : int
-        Up to this d, ``inverted`` makes inverses; above, d³ operations more are too many.
-
-    Attributes
-    ----------
-    sizes : (k, d) array
-        The diagonals of the S_j.
-    singular : (k,) mask
+    Up to d = ``small``, one call for all clients takes less time than a call for each: their
+    systems are solved by elimination, once Cholesky's method has shown that they are definite.
+    Above ``largest``, ``inverted`` makes no inverses: d³ operations more are too many.
     """
 
     def __init__(
@@ -449,21 +435,8 @@ def _pseudo_inverse(C: Array) -> Array:
 def inverse_norm(H: Array, G: Array) -> tuple[Array, Array, Array]:
     """gᵀH⁻¹g and λ_min(H) from eigenvalues that are proved not to be too large, and a root of H⁻¹.
 
-    Parameters
-    ----------
-    H : (k, d, d) array
-        Hessians, positive semidefinite up to rounding.
-    G : (k, d) array
-        One g for each H.
-
-    Returns
-    -------
-    q : (k,) array
-        gᵀH⁻¹g; inf where H is singular to rounding or not finite.
-    mu : (k,) array
-        λ_min(H); 0 there.
-    W : (k, d, d) array
-        H⁻¹ = WWᵀ; nan there.
+    Each H, (d, d), is positive semidefinite up to rounding. q, (k,), is inf where H is singular to
+    rounding or not finite, mu, (k,), 0 there, and W, (k, d, d), with H⁻¹ = WWᵀ, nan there.
     """
     finite: Mask = np.asarray(np.isfinite(H).all(axis=(1, 2)))
     H = np.where(finite[:, None, None], H, np.eye(H.shape[1]))

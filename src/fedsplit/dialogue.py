@@ -71,12 +71,7 @@ def converse(
 ) -> R:
     """Carry a dialogue to its end, and return its result.
 
-    Parameters
-    ----------
-    dialogue : Dialogue
-    answering : Answering
-    watch : callable, optional
-        Called with every question and what came of it: an answer, or a ``NoAnswer``.
+    ``watch`` is called with every question and what came of it: an answer, or a ``NoAnswer``.
     """
     event: Any = None
     try:
@@ -127,17 +122,7 @@ def together(dialogues: Mapping[str, Dialogue[Any]]) -> Dialogue[dict[str, Any]]
 
 
 class Replayed(NamedTuple):
-    """Where a dialogue stands after recorded answers.
-
-    Attributes
-    ----------
-    ended : bool
-        Whether the answers carried it to its end.
-    result : Any
-        What it returned; None before its end.
-    question : Any
-        What it asks next; None at its end.
-    """
+    """Where a dialogue stands after recorded answers: what it asks next, or what it returned."""
 
     ended: bool
     result: Any = None

@@ -34,12 +34,8 @@ _WHOLE = 2.0**40  # below this whole numbers stay as they are
 class LastDigits:
     """Numbers in fixed point, with their last digits as they are, or random.
 
-    Parameters
-    ----------
-    stream : callable or None
-        Gives so many random bytes, others every time; None for the digits as they are.
-    kept : int
-        How many binary digits of a number are kept.
+    ``stream`` gives so many random bytes, others every time; None is for the digits as they are.
+    ``kept`` is how many binary digits of a number are kept.
     """
 
     def __init__(self, stream: Callable[[int], bytes] | None = None, kept: int = KEPT) -> None:
@@ -70,14 +66,10 @@ class LastDigits:
         return np.where(np.isfinite(found), found, values)
 
     def wide(self, values: ArrayLike, sizes: ArrayLike | None = None) -> Any:
-        """Numbers in units of 2^-288, as an array of exact integers: (n,) -> (n,).
+        """Numbers, (n,), in units of 2^-288, as an array of exact integers.
 
-        Parameters
-        ----------
-        values : (n,) array
-        sizes : (n,) array, optional
-            What their digits are counted from, and 0 for numbers that stay as they are; by default
-            the numbers themselves, unless they are whole.
+        ``sizes`` is what their digits are counted from, and 0 for numbers that stay as they are; by
+        default the numbers themselves, unless they are whole.
         """
         numbers = np.asarray(values, dtype=np.float64)
         found = np.empty(len(numbers), dtype=object)

@@ -22,21 +22,12 @@ ROOM = 1.0 + 2.0**-42
 
 
 class Rule(NamedTuple):
-    """How parts of one kind are added up.
+    """How parts of one kind are added up."""
 
-    Attributes
-    ----------
-    add : callable
-        Adds the part of one client to its summands.
-    read : callable
-        Reads the part, of a given shape, that the sum over all clients amounts to.
-    neutral : float
-        The entries of a client without rows, which change no sum.
-    """
-
-    add: Callable[[Summands, Array], None]
+    add: Callable[[Summands, Array], None]  # adds the part of one client to its summands
+    # reads the part, of a given shape, that the sum over all clients amounts to
     read: Callable[[Total, tuple[int, ...]], Array]
-    neutral: float = 0.0
+    neutral: float = 0.0  # the entries of a client without rows, which change no sum
 
 
 def _add_entries(to: Summands, entries: Array) -> None:

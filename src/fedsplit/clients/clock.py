@@ -59,17 +59,6 @@ class Clock:
     """Clients that take their time, in simulated time; the same seed gives the same times.
 
     A client answers its questions one after another. It is a ``Posting``.
-
-    Parameters
-    ----------
-    clients : Clients
-    latency : Latency
-    seed : int
-
-    Attributes
-    ----------
-    now : float
-        The simulated time.
     """
 
     def __init__(self, clients: Clients, latency: Latency, seed: int) -> None:

@@ -35,44 +35,25 @@ class Arrival(NamedTuple):
 
 
 class Account(NamedTuple):
-    """What the driver knows about a run after some exchanges.
+    """What the driver knows about a run after some exchanges."""
 
-    Attributes
-    ----------
-    rounds : int
-        All exchanges so far.
-    error : float
-        The largest proved error of an answer in the last exchange.
-    margin : float
-        The least margin of a classifier in the last exchange; nan if it has none.
-    present, heard : (m,) masks
-        Who answered the last question, and who has ever answered one.
-    point : (d,) array or None
-        Where a positive margin is about: the last question's point that all clients have in common.
-    stop : bool
-        Whether a callback wants the run to end.
-    """
-
-    rounds: int
-    error: float
-    margin: float
+    rounds: int  # all exchanges so far
+    error: float  # the largest proved error of an answer in the last exchange
+    margin: float  # the least margin of a classifier in the last exchange; nan if it has none
+    # (m,): who answered the last question, and who has ever answered one
     present: Mask
     heard: Mask
+    # (d,): where a positive margin is about: the last question's point that all clients have in
+    # common
     point: Array | None = None
-    stop: bool = False
+    stop: bool = False  # whether a callback wants the run to end
 
 
 class Measurement(NamedTuple):
-    """Σ_j f_j(x), at no price; None where that would be a question between organisations.
+    """Σ_j f_j(x), at no price; None where that would be a question between organisations."""
 
-    Parameters
-    ----------
-    x : (d,) array
-    sometimes : bool
-        Whether it is asked after every round, and may be left out where it takes as long as one.
-    """
-
-    x: Array
+    x: Array  # (d,)
+    # whether it is asked after every round, and may be left out where it takes as long as one
     sometimes: bool = False
 
 
@@ -86,22 +67,12 @@ class TraceEntry(NamedTuple):
     """Enter the exchanges since the last record into the trace; the answer is an ``Account``.
 
     Before the first exchange, the objective is that of the start.
-
-    Parameters
-    ----------
-    kind : Kind
-        What they were for.
-    objective : float or None
-        F(x) after them; None if it has not changed.
-    residual : float
-        How far the method's own variable has moved.
-    state : Any
-        The method's state, which callbacks are called with after a round; None outside of one.
     """
 
-    kind: Kind
-    objective: float | None = None
-    residual: float = math.nan
+    kind: Kind  # what they were for
+    objective: float | None = None  # F(x) after them; None if it has not changed
+    residual: float = math.nan  # how far the method's own variable has moved
+    # the method's state, which callbacks are called with after a round; None outside of one
     state: Any = None
 
 

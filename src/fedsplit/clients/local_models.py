@@ -55,33 +55,19 @@ class LocalModel(CostQuestion):
 
     p_j = argmin_u f_j(u) + ½(u - v_j)ᵀM(u - v_j), and the model is f_j's second-order expansion
     there. Beside it the answer has what a certificate at x needs.
-
-    Parameters
-    ----------
-    x : (d,) array
-        Where the server is, and the local solver starts.
-    v : (m, d) array or None
-        The centres; x where None.
-    metric : (d(d + 1)/2,) array or None
-        The entries of a matrix on and below its diagonal, which is M times ``reach``. Where None,
-        each client takes its own ∇²f_j(x), made regular.
-    reach : float
-        The larger, the farther p_j may be from v_j; 0 for p_j = x, as in Newton's method.
-    before : (d,) array or None
-        Another point; the answer has f_j on the way from there to x.
-    both : bool
-        Whether to answer with ∇²f_j(x) too, for losses that state no concordance.
-    hessian : bool
-        Whether to answer with ∇²f_j(p_j). That of a quadratic is the same everywhere, and is sent
-        once; without it p_j = x.
     """
 
-    x: Array
-    v: Array | None
+    x: Array  # (d,): where the server is, and the local solver starts
+    v: Array | None  # (m, d): the centres; x where None
+    # (d(d + 1): the entries of a matrix on and below its diagonal, which is M times ``reach``.
+    # Where None, each client takes its own ∇²f_j(x), made regular
     metric: Array | None
+    # the larger, the farther p_j may be from v_j; 0 for p_j = x, as in Newton's method
     reach: float
-    before: Array | None
-    both: bool = False
+    before: Array | None  # (d,): another point; the answer has f_j on the way from there to x
+    both: bool = False  # whether to answer with ∇²f_j(x) too, for losses that state no concordance
+    # whether to answer with ∇²f_j(p_j). That of a quadratic is the same everywhere, and is sent
+    # once; without it p_j = x
     hessian: bool = True
 
     vectors = ("x", "v", "before")
@@ -213,17 +199,9 @@ def own_metric(at: Evaluation, most: float, least: float = 0.1, shift: float = 1
     """Each client's own metric H_j/reach_j, (k, d, d), for the first question.
 
     The squared length of a client's own Newton step, in its own Hessian, is about the number of
-    coefficients if its data are noise. James and Stein's estimator shrinks the step by
-    1 - freedom/length², which is what a reach of length²/freedom - 1 does.
-
-    Parameters
-    ----------
-    at : Evaluation
-        The costs at x.
-    most, least : float
-        The largest reach, and that of a client whose own data say no more than noise.
-    shift : float
-        Added to the diagonal of H_j, relative to it, so that it is regular.
+    coefficients if its data are noise. James and Stein's estimator shrinks the step by 1 -
+    freedom/length², which is what a reach of length²/freedom - 1 does, between ``least`` and
+    ``most``. ``shift``, relative to the diagonal of H_j, makes that regular.
     """
     at.costs.work.factorisations += 1  # counted here, as it is not the costs' own
     H, g = _or_zeros(np.isfinite, at.hessian, at.gradient)[1]
@@ -258,25 +236,17 @@ def _or_zeros(allowed: Callable[[Array], Mask], *arrays: Array) -> tuple[Mask, S
 
 @dataclass(frozen=True)
 class ModifiedScore(CostQuestion):
-    """∇f_j(x) less the client's share of the slope of Jeffreys' penalty, and what a step needs.
+    """∇f_j(x) less the client's share of the slope of Jeffreys' penalty, and what a step needs."""
 
-    Parameters
-    ----------
-    x : (d,) array
-    metric : (d(d + 1)/2,) array
-        The entries of V, which stands for (Σ_j ∇²f_j(x))⁻¹, on and below its diagonal: the
-        leverages of a client's rows are those among the rows of all.
-    before : (d,) array
-        Where the server was; the answer's ``spread`` is c·max_i |a_iᵀ(x - before)|, rounded up to
-        a power of two.
-    hessian, augmented : bool
-        Whether to answer with ∇²f_j(x) too, and with the Hessian as if every row came once more,
-        with the weight of its leverage.
-    """
-
-    x: Array
+    x: Array  # (d,)
+    # (d(d + 1): the entries of V, which stands for (Σ_j ∇²f_j(x))⁻¹, on and below its diagonal: the
+    # leverages of a client's rows are those among the rows of all
     metric: Array
+    # (d,): where the server was; the answer's ``spread`` is c·max_i |a_iᵀ(x - before)|, rounded up
+    # to a power of two
     before: Array
+    # whether to answer with ∇²f_j(x) too, and with the Hessian as if every row came once more, with
+    # the weight of its leverage
     hessian: bool
     augmented: bool
 

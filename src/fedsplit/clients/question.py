@@ -25,24 +25,14 @@ this, the clients are not to blame: the run itself diverges."""
 
 
 class Summary(NamedTuple):
-    """What is known of the answers of all m clients together, so that nobody goes through them.
+    """What is known of the answers of all m clients together, so that nobody goes through them."""
 
-    Attributes
-    ----------
-    mean : (d,) array
-        The mean of the first part over the clients.
-    moved : float
-        √Σ_j‖·‖² of the first part less the point that the client was asked about.
-    error, margin : float
-        The largest error, and the smallest margin of a classifier.
-    work : (int, int, int)
-        Gradients, Hessians and factorisations of one client; all have the same.
-    """
-
-    mean: Array
-    moved: float
+    mean: Array  # (d,): the mean of the first part over the clients
+    moved: float  # √Σ_j‖·‖² of the first part less the point that the client was asked about
+    # the largest error, and the smallest margin of a classifier
     error: float
     margin: float
+    # (int, int, int): gradients, Hessians and factorisations of one client; all have the same
     work: tuple[int, int, int]
 
 
@@ -190,29 +180,17 @@ class Answer(NamedTuple):
 
 
 class Question(ABC):
-    """A frozen dataclass of plain values, which travels as it is.
+    """A frozen dataclass of plain values, which travels as it is."""
 
-    Attributes
-    ----------
-    answer_type : type
-        What comes back from a cohort of clients, for those who decode it.
-    prepares : bool
-        Whether this question prepares clients for others, and so brings no answer by itself.
-    everyone : bool
-        Whether the answers are useless unless every client gives one.
-    vectors : tuple of str
-        The fields that are points.
-    brings_matrices : bool
-        Whether a method asks this in every round, and for matrices of a client's rows.
-    repeatable : bool
-        Whether it has the same answer again as long as the data are the same.
-    """
-
-    answer_type: ClassVar[Any]
+    answer_type: ClassVar[Any]  # what comes back from a cohort of clients, for those who decode it
+    # whether this question prepares clients for others, and so brings no answer by itself
     prepares: ClassVar[bool] = False
+    # whether the answers are useless unless every client gives one
     everyone: ClassVar[bool] = False
-    vectors: ClassVar[tuple[str, ...]] = ()
+    vectors: ClassVar[tuple[str, ...]] = ()  # the fields that are points
+    # whether a method asks this in every round, and for matrices of a client's rows
     brings_matrices: ClassVar[bool] = False
+    # whether it has the same answer again as long as the data are the same
     repeatable: ClassVar[bool] = True
 
     @classmethod
@@ -297,26 +275,18 @@ def anything(array: Array) -> bool:
 
 
 class Part(NamedTuple):
-    """One array of an answer: from this follows what is sent, checked and added up.
+    """One array of an answer: from this follows what is sent, checked and added up."""
 
-    Attributes
-    ----------
-    shape : tuple of int or str
-        Its shape per client, where ``"d"`` stands for the number of coordinates, ``"triangle"`` for
-        that of the entries of a symmetric d×d matrix on and below its diagonal, and the name of a
-        field of the question for the length of that.
-    allowed : callable
-        Whether the numbers of an array, (k, ...), can be used.
-    together : Rule or None
-        How it is added up over clients; None if it is about one client alone.
-    when : str
-        The field of the question, neither None nor False, without which no answer has this part;
-        empty if every answer has it.
-    """
-
+    # its shape per client, where ``"d"`` stands for the number of coordinates, ``"triangle"`` for
+    # that of the entries of a symmetric d×d matrix on and below its diagonal, and the name of a
+    # field of the question for the length of that
     shape: tuple[int | str, ...] = ()
+    # whether the numbers of an array, (k, ...), can be used
     allowed: Callable[[Array], bool] = finite
+    # how it is added up over clients; None if it is about one client alone
     together: Rule | None = None
+    # the field of the question, neither None nor False, without which no answer has this part;
+    # empty if every answer has it
     when: str = ""
 
 
@@ -324,19 +294,14 @@ class CostQuestion(Question):
     """A question about each client's own cost f_j.
 
     Its points are (d,), the same for all clients, (m, d), one per client, or None.
-
-    Attributes
-    ----------
-    parts : mapping of str to Part
-        The arrays of an answer by name; the first one is ``Answer.rows``.
-    streams : (m,) array of int, or None
-        The clients' random seeds, if they draw for their answers and have been given any. A
-        question that clients draw for has it as its last field.
     """
 
     answer_type = Answer
     vectors: ClassVar[tuple[str, ...]] = ("x",)
+    # the arrays of an answer by name; the first one is ``Answer.rows``
     parts: ClassVar[Mapping[str, Part]] = {}
+    # (m,): the clients' random seeds, if they draw for their answers and have been given any. A
+    # question that clients draw for has it as its last field
     streams: Streams | None = None
 
     @property

@@ -107,22 +107,13 @@ class Reflection(CostQuestion):
 
     Clients on a device do it in one pass over their rows. All others are asked for the ``prox``
     alone, by the driver: the question itself never travels.
-
-    Parameters
-    ----------
-    x : (d,) array
-    z : (m, d) array
-    s : float
-    solver : ProxSolver
-    streams : (m,) array of int, optional
-        For a solver that draws.
     """
 
-    x: Array
-    z: Array
+    x: Array  # (d,)
+    z: Array  # (m, d)
     s: float
     solver: ProxSolver
-    streams: Streams | None = None
+    streams: Streams | None = None  # (m,): for a solver that draws
 
     vectors = ("x", "z")
     parts: ClassVar = {
@@ -257,43 +248,25 @@ class Curvature(CostQuestion):
 
 
 class ProofScalars(NamedTuple):
-    """What client j contributes to a certificate at x, given g = ∇F(x) or a subgradient.
+    """What client j contributes to a certificate at x, given g = ∇F(x) or a subgradient."""
 
-    Attributes
-    ----------
-    value : (m,) array
-        f_j(x).
-    q : (m,) array
-        gᵀ∇²f_j(x)⁻¹g, inf where that is not defined.
-    mu : (m,) array
-        The smallest eigenvalue of ∇²f_j(x), 0 at the level of rounding.
-    ell : (m,) array
-        ℓ_j, the strong convexity of f_j everywhere.
-    norm, leverage : (m,) arrays
-        How fast the Hessian can change: |D³f_j[h, u, u]| ≤ c D²f_j[u, u] with c = norm·‖h‖, and
-        with c = leverage·‖h‖ in the norm of ∇²f_j(x). 0 for a quadratic, inf without a bound.
-        Powers of two, as ``steady``: each is a number of one row.
-    floor : (m,) array
-        A lower bound on f_j.
-    steady : (m,) array
-        The radius of a ball around x in which ∇²f_j is constant: inf for a quadratic, 0 where none
-        is known.
-    noise : (m,) array
-        About how much rounding adds to ∇f_j(x), in the norm of ∇²f_j(x)⁻¹; inf where that is not
-        defined. Empty if it is not known.
-    origin : (m,) array
-        f_j(0), which the tolerance is relative to; empty if it is not known.
-    """
-
-    value: Array
-    q: Array
-    mu: Array
-    ell: Array
+    value: Array  # (m,): f_j(x)
+    q: Array  # (m,): gᵀ∇²f_j(x)⁻¹g, inf where that is not defined
+    mu: Array  # (m,): the smallest eigenvalue of ∇²f_j(x), 0 at the level of rounding
+    ell: Array  # (m,): ℓ_j, the strong convexity of f_j everywhere
+    # (m,): how fast the Hessian can change: |D³f_j[h, u, u]| ≤ c D²f_j[u, u] with c = norm·‖h‖, and
+    # with c = leverage·‖h‖ in the norm of ∇²f_j(x). 0 for a quadratic, inf without a bound. Powers
+    # of two, as ``steady``: each is a number of one row
     norm: Array
     leverage: Array
-    floor: Array
+    floor: Array  # (m,): a lower bound on f_j
+    # (m,): the radius of a ball around x in which ∇²f_j is constant: inf for a quadratic, 0 where
+    # none is known
     steady: Array
+    # (m,): about how much rounding adds to ∇f_j(x), in the norm of ∇²f_j(x)⁻¹; inf where that is
+    # not defined. Empty if it is not known
     noise: Array = np.zeros(0)
+    # (m,): f_j(0), which the tolerance is relative to; empty if it is not known
     origin: Array = np.zeros(0)
 
     @classmethod
@@ -316,18 +289,13 @@ class ProofScalars(NamedTuple):
 
 @dataclass(frozen=True)
 class Decrement(CostQuestion):
-    """The ``ProofScalars`` of f_j at x, given g.
+    """The ``ProofScalars`` of f_j at x, given g."""
 
-    Parameters
-    ----------
-    x, g : (d,) arrays
-    origin : bool
-        Whether to answer with f_j(0) too, which a tolerance may be relative to, with the noise,
-        and with a classifier's margin as in ``Prox``.
-    """
-
+    # (d,)
     x: Array
     g: Array
+    # whether to answer with f_j(0) too, which a tolerance may be relative to, with the noise, and
+    # with a classifier's margin as in ``Prox``
     origin: bool = False
 
     vectors = ("x", "g")

@@ -17,27 +17,15 @@ from fedsplit.losses.costs import Costs
 
 @dataclass(frozen=True)
 class StochasticDescend(CostQuestion):
-    """The end of gradient steps on f_j from x, each with the gradient of a minibatch.
+    """The end of gradient steps on f_j from x, each with the gradient of a minibatch."""
 
-    Parameters
-    ----------
-    x : (d,) array
-    step : float
-    steps : int
-        The number of steps, or of passes over the client's rows if ``in_epochs``.
-    batch : int
-        B: the gradient of a batch is multiplied by n_j/B.
-    in_epochs : bool
-        Whether batches go through all rows in random order; otherwise each is drawn anew.
-    streams : (m,) array of int, optional
-    """
-
-    x: Array
+    x: Array  # (d,)
     step: float
-    steps: int
-    batch: int
+    steps: int  # the number of steps, or of passes over the client's rows if ``in_epochs``
+    batch: int  # B: the gradient of a batch is multiplied by n_j/B
+    # whether batches go through all rows in random order; otherwise each is drawn anew
     in_epochs: bool = False
-    streams: Streams | None = None
+    streams: Streams | None = None  # (m,)
 
     parts: ClassVar = {"point": Part(("d",))}
 

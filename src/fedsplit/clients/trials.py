@@ -37,15 +37,10 @@ class Overview(CostQuestion):
     ``gain``: by how much better the diagonal explains the Hessian along the client's own Newton
     step than a multiple of I, as the logarithm of a ratio of squared cosines. A tenth of it is far
     more than is needed, and it is rounded to that.
-
-    Parameters
-    ----------
-    x : (d,) array
-    origin : bool
-        Whether to answer with f_j(0) too: a start far away may be worse than none.
     """
 
-    x: Array
+    x: Array  # (d,)
+    # whether to answer with f_j(0) too: a start far away may be worse than none
     origin: bool = False
 
     parts: ClassVar = {
@@ -85,26 +80,15 @@ class Trials(CostQuestion):
     server did not foresee. H_j = ∇²f_j(reference), so that the client is a function of the question
     alone, and still factorises only when the reference changes. It is 0 where the system is
     singular to rounding.
-
-    Parameters
-    ----------
-    x : (d,) array
-        The first point.
-    second, third : (d,) array, optional
-        The others.
-    prediction : (m, d) array
-        What the server expects ∇f_j(x) to be.
-    diagonal : float or (d,) array
-        Added to that of the Hessian; above 0.
-    reference : (d,) array, optional
-        None for x. The answer then has tr(diag(diagonal)⁻¹H_j) too.
     """
 
-    x: Array
+    x: Array  # (d,): the first point
+    # (d,): the others
     second: Array | None
     third: Array | None
-    prediction: Array
-    diagonal: float | Array
+    prediction: Array  # (m, d): what the server expects ∇f_j(x) to be
+    diagonal: float | Array  # (d,): added to that of the Hessian; above 0
+    # (d,): None for x. The answer then has tr(diag(diagonal)⁻¹H_j) too
     reference: Array | None = None
 
     vectors = ("x", "second", "third", "prediction", "reference")

@@ -23,13 +23,7 @@ DTYPES = ("float32", "float64")
 
 
 def library(name: str) -> tuple[Namespace, Any]:
-    """The array library for a device named by the user, and the device.
-
-    Raises
-    ------
-    InputError
-        If it is not known, or cannot be used on this machine.
-    """
+    """The array library for a device named by the user, and the device, if this machine has it."""
     if name != "cuda":
         raise InputError(f'device {name!r} is not known: use "cuda", or leave it out')
     try:

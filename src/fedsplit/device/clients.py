@@ -30,19 +30,11 @@ from fedsplit.losses.terms import Block
 
 
 class DeviceClients(Clients):
-    """m clients on a device, with points (d,) or (m, d) there.
+    """m clients on a device, with points (d,) or (m, d) there; ``ridge`` is λ/m, (d,), on the host.
 
-    Answers are in float64, those of kernels in float32.
-
-    Parameters
-    ----------
-    rows : DeviceRows
-    ridge : (d,) array
-        λ/m, on the host.
-    fused : bool
-        Whether kernels answer what they can; otherwise everything takes the plain path.
-    to_host : bool
-        Whether questions come from the host, and answers go there.
+    Answers are in float64, those of kernels in float32. With ``fused``, kernels answer what they
+    can; otherwise everything takes the plain path. With ``to_host`` questions come from the host,
+    and answers go there.
     """
 
     on_device = True

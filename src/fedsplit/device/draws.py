@@ -29,20 +29,7 @@ def gaussian_rows(
     respond: Respond,
     units: Array | None = None,
 ) -> StackedRows:
-    """m clients with n rows each of N(0, 1) entries, times the columns' units.
-
-    Parameters
-    ----------
-    shape : (int, int, int)
-        m, n and d.
-    x_true : (d,) array
-        The parameter of the predictors.
-    seed : int
-    device : str
-    dtype : str
-    respond : callable
-    units : (d,) array, optional
-    """
+    """Clients with rows of N(0, 1) entries, times the columns' units; ``shape`` is m, n and d."""
     library(device)
     if min(shape) < 1:
         raise InputError(f"an ensemble needs at least one client, row and column, not {shape}")

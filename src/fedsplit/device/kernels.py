@@ -34,66 +34,32 @@ Bounds = Callable[[], tuple[DeviceArray, DeviceArray]]
 
 
 class Pass(NamedTuple):
-    """What one pass over the rows does: u near argmin_u s·Σφ(Au) + ½r‖u‖² - pull·⟨v, u⟩.
+    """What one pass over the rows does: u near argmin_u s·Σφ(Au) + ½r‖u‖² - pull·⟨v, u⟩."""
 
-    Attributes
-    ----------
-    kind : int
-        The solver.
-    x : (d,) array
-        Where F is computed too.
-    points : (m, d) array or None
-        p of every client; None where all of them are at x.
-    side : float
-        v = x + side·(p - x).
-    start : (float, float)
-        α and β of the start αv + βx.
-    s, r, pull : float
-    step : float or (m,) array
-        That of gradient steps.
-    steps : int
-        The number of gradient steps, or the most Newton steps.
-    reflect : bool
-        Whether the answer is p + 2(u - x); otherwise it is u.
-    work : (int, int, int)
-        Gradients, Hessians and factorisations of a client, as they are counted.
-    """
-
-    kind: int
-    x: DeviceArray
-    points: DeviceArray | None = None
-    side: float = 1.0
-    start: tuple[float, float] = (0.0, 1.0)
+    kind: int  # the solver
+    x: DeviceArray  # (d,): where F is computed too
+    points: DeviceArray | None = None  # (m, d): p of every client; None where all of them are at x
+    side: float = 1.0  # v = x + side·(p - x)
+    start: tuple[float, float] = (0.0, 1.0)  # (float, float): α and β of the start αv + βx
     s: float = 1.0
     r: float = 1.0
     pull: float = 1.0
-    step: float | DeviceArray = 0.0
-    steps: int = 0
-    reflect: bool = False
+    step: float | DeviceArray = 0.0  # (m,): that of gradient steps
+    steps: int = 0  # the number of gradient steps, or the most Newton steps
+    reflect: bool = False  # whether the answer is p + 2(u - x); otherwise it is u
+    # (int, int, int): gradients, Hessians and factorisations of a client, as they are counted
     work: tuple[int, int, int] = (0, 0, 0)
 
 
 @dataclass(frozen=True)
 class Planner:
-    """Which questions a pass over the rows can answer, and how.
+    """Which questions a pass over the rows can answer, and how."""
 
-    Attributes
-    ----------
-    quadratic : bool
-        Whether the costs are.
-    ridge : float
-        λ/m.
-    bounds : callable
-    newton_steps : int
-        Far more than a convex cost with a line search needs in float32.
-    inner_steps : dict
-        Those that are known: of a solver and an s, a number, (m,), or None.
-    """
-
-    quadratic: bool
-    ridge: float
+    quadratic: bool  # whether the costs are
+    ridge: float  # λ/m
     bounds: Bounds
-    newton_steps: int = 30
+    newton_steps: int = 30  # far more than a convex cost with a line search needs in float32
+    # those that are known: of a solver and an s, a number, (m,), or None
     inner_steps: dict[tuple[GradientProx, float], float | DeviceArray | None] = field(
         default_factory=dict, repr=False
     )
@@ -165,36 +131,20 @@ def _all_finite(step: float | DeviceArray) -> bool:
 
 
 class Compiled(NamedTuple):
-    """The kernels of one kind of pass.
+    """The kernels of one kind of pass."""
 
-    Attributes
-    ----------
-    prox, gather : functions
-        The pass itself, and the sums over its warps.
-    warps : int
-        How many there are on the whole device, each a block of its own.
-    shared : int
-        Bytes of shared memory of each.
-    partial : (warps, d + 4) array
-        What each warp has added up.
-    """
-
+    # the pass itself, and the sums over its warps
     prox: Any
     gather: Any
-    warps: int
-    shared: int
-    partial: DeviceArray
+    warps: int  # how many there are on the whole device, each a block of its own
+    shared: int  # bytes of shared memory of each
+    partial: DeviceArray  # (warps, d + 4): what each warp has added up
 
 
 class Kernels:
-    """The kernels for some rows.
+    """The kernels for rows that fit.
 
-    Parameters
-    ----------
-    rows : DeviceRows
-        That fit.
-    most_warps : int
-        On a multiprocessor: with eight of them each thread has 255 registers, which hold the rows.
+    With at most eight warps on a multiprocessor each thread has 255 registers, which hold the rows.
     """
 
     most_rows = 32

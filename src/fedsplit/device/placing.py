@@ -64,19 +64,10 @@ def _on_device_first(clients: object) -> bool:
 def place(
     loss: object, clients: object, ridge: Array, device: str | None, dtype: str | None
 ) -> DeviceRows:
-    """The rows of a problem on its device.
+    """The rows of a problem on its device: "cuda", or None for where the arrays are.
 
-    Parameters
-    ----------
-    loss : LinearLoss
-    clients : StackedRows, or a sequence of (A, b), (A, b, weights) or (A, b, weights, offset)
-        NumPy arrays are copied to the device; arrays on a device are taken as they are.
-    ridge : () or (d,) array
-        λ of the whole objective; only checked against the data.
-    device : str or None
-        "cuda", or None for where the arrays are.
-    dtype : str or None
-        "float32" or "float64"; None for that of the arrays.
+    NumPy arrays are copied to the device; arrays on a device are taken as they are. ``ridge`` is
+    only checked against the data; a ``dtype`` of None is that of the arrays.
     """
     if not isinstance(loss, LinearLoss):
         raise InputError(

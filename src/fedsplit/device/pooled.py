@@ -23,16 +23,10 @@ from fedsplit.losses.terms import Terms
 
 @dataclass(frozen=True, eq=False)
 class PooledTerms(Terms):
-    """Σ_j f_j without the ridge, as the terms of one client whose points are on the host.
-
-    Attributes
-    ----------
-    rows : DeviceRows
-    latest : Latest
-        What holds at every point, and takes a pass over the rows.
-    """
+    """Σ_j f_j without the ridge, as the terms of one client whose points are on the host."""
 
     rows: DeviceRows
+    # what holds at every point, and takes a pass over the rows
     latest: Latest = field(default_factory=Latest, repr=False)
 
     @property

@@ -15,27 +15,16 @@ from fedsplit.losses.linear import LinearLoss, LinearTerms
 
 @dataclass(frozen=True, eq=False)
 class DeviceRows:
-    """m clients with n rows each, in float32 or float64.
-
-    Attributes
-    ----------
-    phi : LinearLoss
-    A : (m, n, d) array
-    b : (m, n) array
-    w : (m, n) array or None
-        Weights; None for 1. Clients with fewer rows are padded by rows of weight zero.
-    o : (m, n) array or None
-        Offsets; None for 0.
-    piece_bytes : int
-        Rows are computed with in float64, for this many bytes of them at a time: enough to keep a
-        GPU busy, and little beside what is stored.
-    """
+    """m clients with n rows each, in float32 or float64."""
 
     phi: LinearLoss
-    A: DeviceArray
-    b: DeviceArray
+    A: DeviceArray  # (m, n, d)
+    b: DeviceArray  # (m, n)
+    # (m, n): weights; None for 1. Clients with fewer rows are padded by rows of weight zero
     w: DeviceArray | None = None
-    o: DeviceArray | None = None
+    o: DeviceArray | None = None  # (m, n): offsets; None for 0
+    # rows are computed with in float64, for this many bytes of them at a time: enough to keep a GPU
+    # busy, and little beside what is stored
     piece_bytes: int = 2**30
 
     @property
@@ -70,14 +59,7 @@ class DeviceRows:
             yield slice(first, min(first + clients, self.m))
 
     def terms(self, part: slice, pooled: bool = False) -> LinearTerms:
-        """The loss terms of some clients, in float64; those of one client that has all their rows.
-
-        Parameters
-        ----------
-        part : slice
-        pooled : bool
-            Whether their rows are taken for those of one client.
-        """
+        """The loss terms of some clients, in float64; if ``pooled``, of one that has their rows."""
         k = part.stop - part.start
         shape = (1, k * self.n) if pooled else (k, self.n)
         xp = self.xp

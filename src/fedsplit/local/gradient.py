@@ -79,14 +79,7 @@ class GradientProx:
         return bounded(V, s, at)
 
     def inner_steps(self, s: float, bounds: Callable[[], tuple[Array, Array]]) -> float | Array:
-        """α_j, (k,), or α of all clients; nan where a line search has to find it.
-
-        Parameters
-        ----------
-        s : float
-        bounds : callable
-            ℓ_j and L_j, each (k,), if they are needed.
-        """
+        """α_j, (k,), or α of all clients, by ℓ_j and L_j if needed; nan for a line search."""
         if self.step == "backtracking":
             return math.nan
         if self.step == "paper":

@@ -13,18 +13,10 @@ from fedsplit.losses.costs import Evaluation
 
 @dataclass(frozen=True, eq=False)
 class Merit:
-    """h_j(u) = f_j(u) + ½‖u - v_j‖²_M, which prox_{s f_j}(v_j) minimises if M = 1/s.
+    """h_j(u) = f_j(u) + ½‖u - v_j‖²_M, which prox_{s f_j}(v_j) minimises if M = 1/s."""
 
-    Attributes
-    ----------
-    V : (k, d) array
-        The v_j.
-    M : float, (d,), (d, d) or (k, d, d) array
-        The metric.
-    """
-
-    V: Array
-    M: Metric
+    V: Array  # (k, d): the v_j
+    M: Metric  # (d,), (d, d), (k, d, d): the metric
 
     def value(self, at: Evaluation) -> Array:
         """h_j(u_j), (k,); +inf where that is not a number."""
@@ -40,21 +32,11 @@ class Merit:
 
 
 class Search(NamedTuple):
-    """Where a line search ended.
+    """Where a line search ended."""
 
-    Attributes
-    ----------
-    at : Evaluation
-        The costs at the points u_j.
-    h : (k,) array
-        Their merit h_j(u_j).
-    moved : (k,) mask
-        Whether a step was taken.
-    """
-
-    at: Evaluation
-    h: Array
-    moved: Mask
+    at: Evaluation  # the costs at the points u_j
+    h: Array  # (k,): their merit h_j(u_j)
+    moved: Mask  # (k,): whether a step was taken
 
 
 def backtrack(
@@ -68,25 +50,13 @@ def backtrack(
 ) -> Search:
     """Take u - t·step with the first t of 1, ½, ¼, … at which h falls by decrease·t·slope (Armijo).
 
+    ``slope``, (k,), is ⟨∇h(u), step⟩, and h, (k,), the merit at u; a client whose slope is not
+    positive stays where it is. A ``decrease`` of 1e-4 is customary for Newton's method, and ½ makes
+    gradient steps as short as 1/L. ``halvings`` go from 1 to below the least float: a search ends
+    long before, when a step moves nothing.
+
     A merit of +inf is a rejected step. If the change of h is lost in rounding, the same test is
     made on slopes, as for a quadratic: ⟨∇h(u - t·step), step⟩ ≥ -(1 - 2 decrease)·slope.
-
-    Parameters
-    ----------
-    merit : Merit
-    at : Evaluation
-        The costs at the points to start from.
-    h : (k,) array
-        The merit there.
-    step : (k, d) array
-        The directions, which are subtracted.
-    slope : (k,) array
-        ⟨∇h(u), step⟩; a client whose slope is not positive stays where it is.
-    decrease : float
-        The share of the linear decrease that is enough: 1e-4 is customary for Newton's method, and
-        ½ makes gradient steps as short as 1/L.
-    halvings : int
-        From 1 to below the least float: a search ends long before, when a step moves nothing.
     """
     xp = namespace(h)
     seeking: Mask = slope > 0

@@ -31,47 +31,28 @@ from fedsplit.losses.systems import Solver
 
 @dataclass(frozen=True)
 class LocalNewton:
-    """Newton's method with a line search, each client stopped when it is as accurate as it has to.
+    """Newton's method with a line search, each client stopped when it is accurate enough."""
 
-    Parameters
-    ----------
-    ratio : float
-        Stop when the next Newton step is at most this share of the way from the start, both in the
-        norm of ∇²f_j + M; 0 solves to rounding.
-    tolerance : float
-        ‖∇h_j‖ relative to the terms that it sums, at which rounding is reached: some hundred times
-        the unit roundoff, as a gradient is a sum over many rows.
-    stagnation : float
-        Below this relative size a step that does not halve ‖∇h_j‖ shows rounding too, on costs
-        whose rows cancel more than ``tolerance`` allows for.
-    most_steps : int
-        Far more than a convex cost with a line search needs.
-    chords : int
-        Steps with a first guess of the inverse, if there is one, before those of Newton: they take
-        a gradient each, not a Hessian.
-    """
-
+    # stop when the next Newton step is at most this share of the way from the start, both in the
+    # norm of ∇²f_j + M; 0 solves to rounding
     ratio: float = 0.0
+    # ‖∇h_j‖ relative to the terms that it sums, at which rounding is reached: some hundred times
+    # the unit roundoff, as a gradient is a sum over many rows
     tolerance: float = 1e-13
+    # below this relative size a step that does not halve ‖∇h_j‖ shows rounding too, on costs whose
+    # rows cancel more than ``tolerance`` allows for
     stagnation: float = 1e-10
-    most_steps: int = 200
+    most_steps: int = 200  # far more than a convex cost with a line search needs
+    # steps with a first guess of the inverse, if there is one, before those of Newton: they take a
+    # gradient each, not a Hessian
     chords: int = 2
 
     def solve(
         self, start: Evaluation, V: Array, M: Metric, first: Solver | None = None
     ) -> Evaluation:
-        """The costs at the minimisers.
+        """The costs at the minimisers, from ``start`` and with the centres v_j, (k, d).
 
-        Parameters
-        ----------
-        start : Evaluation
-            The costs at the points to start from.
-        V : (k, d) array
-            The centres v_j.
-        M : float, (d,), (d, d) or (k, d, d) array
-            The metric.
-        first : Solver, optional
-            A guess of the inverse of ∇²f_j + M.
+        ``first`` is a guess of the inverse of ∇²f_j + M.
         """
         merit = Merit(V, M)
         at = start  # the way is measured from ``start`` to the end

@@ -14,22 +14,13 @@ Start = Literal["broadcast", "iterate", "argument"]
 
 
 class Proximal(NamedTuple):
-    """Approximate proxes of k clients.
+    """Approximate proxes of k clients."""
 
-    Attributes
-    ----------
-    u : (k, d) array
-        Row j approximates prox_{s f_j}(v_j).
-    error : (k,) array
-        Proved bounds on ‖u_j - prox_{s f_j}(v_j)‖, rounding included, or estimates where a solver
-        says so.
-    gradient : (k, d) array or None
-        ∇f_j(u_j), if the solver has computed it anyway.
-    """
-
-    u: Array
+    u: Array  # (k, d): row j approximates prox_{s f_j}(v_j)
+    # (k,): proved bounds on ‖u_j - prox_{s f_j}(v_j)‖, rounding included, or estimates where a
+    # solver says so
     error: Array
-    gradient: Array | None = None
+    gradient: Array | None = None  # (k, d): ∇f_j(u_j), if the solver has computed it anyway
 
 
 class ProxSolver(Protocol):
@@ -80,16 +71,9 @@ class StochasticSolver(ProxSolver, Protocol):
 def bounded(V: Array, s: float | Array, at: Evaluation) -> Proximal:
     """The answer u_j with its proved error, (‖r_j‖ + its rounding)/(1 + s ℓ_j).
 
-    r_j = s∇f_j(u_j) + u_j - v_j is the gradient of h_j = s f_j + ½‖· - v_j‖², which is
-    (1 + sℓ_j)-strongly convex and has its minimum at the prox. With a step for each coordinate the
-    same holds in the norm ‖·‖_{1/s}.
-
-    Parameters
-    ----------
-    V, s
-        The prox arguments and the step, as in ``ProxSolver.solve``.
-    at : Evaluation
-        The costs at the answers u_j.
+    r_j = s∇f_j(u_j) + u_j - v_j is the gradient of h_j = s f_j + ½‖· - v_j‖², which is (1 +
+    sℓ_j)-strongly convex and has its minimum at the prox. With a step for each coordinate the same
+    holds in the norm ‖·‖_{1/s}. ``at`` has the costs at the u_j.
     """
     U = at.X
     g = at.gradient

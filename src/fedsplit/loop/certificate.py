@@ -162,17 +162,9 @@ def prove(
 ) -> Dialogue[Certificate]:
     """``certify``, as a dialogue, which asks absent clients again while the budget lasts.
 
-    Parameters
-    ----------
-    x : (d,) array
-    penalty, subgradient
-        As in ``certify``.
-    tol : float
-        A gap that is small enough for this tolerance ends the proof: no Hessians are asked for.
-    pooled : bool
-        Whether to ask the one client that all are together, see ``Pooled``.
-    largest : float
-        The most floats of Hessians, m·d², that are asked for.
+    A gap that is small enough for ``tol`` ends it: no Hessians are asked for, nor are more than
+    ``largest`` floats of them. ``pooled`` asks the one client that all are together, see
+    ``Pooled``.
     """
     proof = INTERRUPTED
     try:
@@ -240,20 +232,14 @@ def best_slope(
 
 
 class Bound(NamedTuple):
-    """What one argument proves; a gap of inf is no proof, and the reason says why.
+    """What one argument proves; a gap of inf is no proof, and the reason says why."""
 
-    Attributes
-    ----------
-    gap, distance, radius, reason, hopeful
-        As in ``Certificate``, with inf in the place of None.
-    noise : float
-        How far rounding may have moved γ, in the norm of H⁻¹; 0 if that is not known.
-    """
-
+    # as in ``Certificate``, with inf in the place of None
     gap: float
     reason: str
     distance: float = math.inf
     radius: float = math.inf
+    # how far rounding may have moved γ, in the norm of H⁻¹; 0 if that is not known
     noise: float = 0.0
     hopeful: bool = False
 
@@ -262,28 +248,16 @@ NO_BOUND = Bound(math.inf, "")
 
 
 class Facts(NamedTuple):
-    """What is known about F at x, from which certificates follow without another question.
+    """What is known about F at x, from which certificates follow without another question."""
 
-    Attributes
-    ----------
-    x : (d,) array
-    slope : (d,) array
-        γ, a subgradient of F at x; nan if none is known.
-    scalars : ProofScalars
-        q, mu and leverage are only needed where the Hessian of the sum is not known.
-    penalty : Penalty or None
-    slack : (d,) array or None
-        g(x + h) is at least Σ_i slack_i|h_i| above the tangent that the slope has.
-    gradient : (d,) array or None
-        Σ_j ∇f_j(x), for a duality bound.
-    """
-
-    x: Array
-    slope: Array
+    x: Array  # (d,)
+    slope: Array  # (d,): γ, a subgradient of F at x; nan if none is known
+    # q, mu and leverage are only needed where the Hessian of the sum is not known
     scalars: ProofScalars
     penalty: Penalty | None = None
+    # (d,): g(x + h) is at least Σ_i slack_i|h_i| above the tangent that the slope has
     slack: Array | None = None
-    gradient: Array | None = None
+    gradient: Array | None = None  # (d,): Σ_j ∇f_j(x), for a duality bound
 
     @property
     def objective(self) -> float:
@@ -306,13 +280,9 @@ class Facts(NamedTuple):
     def certificate(self, H: Array | None = None, drift: float = 0.0) -> Certificate:
         """The least gap and distance of several arguments, with what rounding adds to the gap.
 
-        Parameters
-        ----------
-        H : (d, d) array, optional
-            At most Σ_j ∇²f_j(x), as positive semidefinite matrices are compared. Without it, the
-            clients' own q_j take its place.
-        drift : float
-            How far the true γ may be from this one, in the norm of H⁻¹.
+        H is at most Σ_j ∇²f_j(x), as semidefinite matrices are compared; without it the clients'
+        own q_j take its place. ``drift`` is how far the true γ may be from this one, in the norm of
+        H⁻¹.
         """
         if np.isnan(self.slope).any():
             curved = Bound(math.inf, "no subgradient at x is known", hopeful=True)
@@ -517,23 +487,12 @@ def near(nu: float, mu: float, scalars: ProofScalars) -> Bound:
 
 
 class ScaledHessian:
-    """A Hessian by its eigenvalues in units in which its diagonal is 1.
+    """A Hessian, (d, d), by its eigenvalues in units in which its diagonal is 1.
 
-    In such units columns on different scales are not taken for singularity. An eigenvalue counts
-    if it is above rounding, and rounding is subtracted from it.
-
-    Parameters
-    ----------
-    H : (d, d) array
-
-    Attributes
-    ----------
-    sizes : (d,) array
-        The square roots of the diagonal; 1 where that is 0.
-    rank : int
-        How many eigenvalues count; 0 if H is not finite.
-    rounding : float
-        That of a sum of d products, relative to their sizes.
+    In such units columns on different scales are not taken for singularity. An eigenvalue counts if
+    it is above rounding, and rounding is subtracted from it. ``rank`` is how many count, 0 if H is
+    not finite, ``sizes`` has the square roots of the diagonal, 1 where that is 0, and ``rounding``
+    is that of a sum of d products, relative to their sizes.
     """
 
     def __init__(self, H: Array) -> None:

@@ -13,11 +13,6 @@ class Divergence:
     They are a residual of 10⁹ times the first one; one of 1000 times the smallest at an objective
     that is above that of the start and does not fall, in ten rounds in a row; and numbers that are
     not finite.
-
-    Parameters
-    ----------
-    start : float
-        F(x) at the start; nan if it is not known.
     """
 
     def __init__(self, start: float) -> None:
@@ -30,16 +25,8 @@ class Divergence:
     def sign(self, z: Array, residual: float, objective: float, value: float | None) -> str:
         """What shows that the run diverges; an empty text if nothing does.
 
-        Parameters
-        ----------
-        z : array
-            The method's own variable before the round.
-        residual : float
-            ‖z⁺ - z‖.
-        objective : float
-            F(x) after the round; nan if it is not known.
-        value : float or None
-            Σ_j f_j(x), of which nan is a sign; None if it was not measured.
+        z is the iterate before the round, ``objective`` F(x) after it, nan if it is not known, and
+        ``value`` Σ_j f_j(x), of which nan is a sign; None if it was not measured.
         """
         # With a residual of 0 nothing was changed, as by a line search: the next move is the first.
         if residual != 0.0:

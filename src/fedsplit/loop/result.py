@@ -18,17 +18,11 @@ StoppedBy = Literal["certificate", "residual", "method", "rounds", "callback", "
 
 
 class ProblemOrigin(NamedTuple):
-    """What a problem shows at one x, by which another problem is recognised.
+    """What a problem shows at one x, by which another problem is recognised."""
 
-    Attributes
-    ----------
-    values : (m,) array or None
-        f_j(x); None of clients elsewhere, which are not asked for a measurement alone.
-    penalty : (k,) array
-        Points of the penalty's prox near and far from x, one after the other; empty without one.
-    """
-
+    # (m,): f_j(x); None of clients elsewhere, which are not asked for a measurement alone
     values: Array | None
+    # (k,): points of the penalty's prox near and far from x, one after the other; empty without one
     penalty: Array
 
     @classmethod

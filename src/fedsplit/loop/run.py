@@ -19,28 +19,14 @@ from fedsplit.methods.method import Method
 
 
 class Outcome(NamedTuple):
-    """How a run ended.
+    """How a run ended."""
 
-    Attributes
-    ----------
-    state : Any
-        The method's last state, before the round that showed that the run cannot go on.
-    stopped_by : StoppedBy
-    certificate : Certificate
-    reached : bool
-        Whether the tolerance is reached, or the method did all it promised.
-    sign : str
-        What showed that the run diverges.
-    direction : (d,) array or None
-        Where every cost falls for ever, if that is why.
-    """
-
-    state: Any
+    state: Any  # the method's last state, before the round that showed that the run cannot go on
     stopped_by: StoppedBy
     certificate: Certificate = NOT_ASKED
-    reached: bool = False
-    sign: str = ""
-    direction: Array | None = None
+    reached: bool = False  # whether the tolerance is reached, or the method did all it promised
+    sign: str = ""  # what showed that the run diverges
+    direction: Array | None = None  # (d,): where every cost falls for ever, if that is why
 
 
 def iterate(
@@ -54,23 +40,10 @@ def iterate(
 ) -> Dialogue[Outcome]:
     """Rounds of a method until its x is proved to be good, or the budget is spent.
 
-    Clients that leave for good end the round that they leave in; the method goes on without them
-    from its last state, or starts anew from its x. So does a round end that asks for more than is
-    left of the budget.
-
-    Parameters
-    ----------
-    method : Method
-    x : (d,) array
-        Where to start.
-    m : int
-        The number of clients.
-    rule : StoppingRule
-        When to stop before the budget is spent.
-    state : Any
-        Where to go on from; None for the method's own start.
-    start : float
-        F(x) at the start; nan if it is not known.
+    It begins at x, (d,), where F is ``start`` if that is known, or goes on from a state. Clients
+    that leave for good end the round that they leave in; the method goes on without them from its
+    last state, or starts anew from its x. So does a round end that asks for more than is left of
+    the budget.
     """
     penalty = method.penalty
     divergence = Divergence(start)

@@ -23,36 +23,14 @@ STANDSTILL = 1e-12
 
 
 def heard_since(small: bool, heard: Mask, present: Mask) -> Mask:
-    """Who has answered since the moves became small, (m,): an absent client may still move x.
-
-    Parameters
-    ----------
-    small : bool
-        Whether the move of this round is small.
-    heard : (m,) mask
-        Who had answered before this round.
-    present : (m,) mask
-        Who answered in this round.
-    """
+    """Who has answered since the moves became small, (m,): an absent client may still move x."""
     if small:
         return heard | present
     return np.zeros_like(heard)
 
 
 class StoppingRule(Protocol):
-    """What decides how long ``iterate`` goes on.
-
-    Attributes
-    ----------
-    tol : float
-        0 never stops, and proves nothing.
-    rounds : int
-        The budget.
-    limit : int
-        The round after which nothing but a last proof is asked for.
-    certificate : Certificate
-        The last proof.
-    """
+    """What decides how long ``iterate`` goes on, and what was proved last."""
 
     tol: float
     rounds: int
@@ -85,38 +63,6 @@ class ProvedGap:
     absent clients, when all of them have answered since the steps became so small. What a proof
     shows beside the promise says how much to ask of the next.
 
-    Parameters
-    ----------
-    method : Method
-    tol : float
-        0 never stops, and proves nothing.
-    rounds : int
-        The budget.
-    pooled : bool
-        Whether proofs are asked of the one client that all are together, on a device.
-    float32 : bool
-        Whether local solvers compute in float32, so that a residual has fewer digits.
-    looseness : float
-        What a proof shows beside the gap that the method promises, until the first one has measured
-        it.
-    proof_rounds : int
-        The exchanges of a proof: gradients, and scalars.
-    price : float
-        The share of a run's rounds that proofs may cost, beyond the first three.
-    roughest : float
-        A residual says nothing if local solvers err by more than this share of ‖z‖, or than the
-        tolerance if that is larger.
-    window : int
-        In float32, the residual of this many rounds ago should be twice that of now.
-    float32_digits : float
-        In float32, a residual below this share of ‖z‖ that falls no more is rounding.
-    still_rounds : int
-        How many rounds in a row with a penalty stand still before a run ends without a proof: a
-        constraint may hold x where it is while the models still become better.
-    vain_rounds : int
-        How many rounds in a row may bring F hardly any gain, and no proof: a plane that nearly
-        separates classes is approached for ever.
-
     Attributes
     ----------
     certificate : Certificate
@@ -126,17 +72,28 @@ class ProvedGap:
     """
 
     method: Method[Any]
-    tol: float
-    rounds: int
+    tol: float  # 0 never stops, and proves nothing
+    rounds: int  # the budget
+    # whether proofs are asked of the one client that all are together, on a device
     pooled: bool = False
+    # whether local solvers compute in float32, so that a residual has fewer digits
     float32: bool = False
+    # what a proof shows beside the gap that the method promises, until the first one has measured
+    # it
     looseness: float = 4.0
-    proof_rounds: int = 2
-    price: float = 0.1
+    proof_rounds: int = 2  # the exchanges of a proof: gradients, and scalars
+    price: float = 0.1  # the share of a run's rounds that proofs may cost, beyond the first three
+    # A residual says nothing if local solvers err by more than this share of ‖z‖, or than the
+    # tolerance if that is larger
     roughest: float = 1e-6
-    window: int = 10
+    window: int = 10  # in float32, the residual of this many rounds ago should be twice that of now
+    # in float32, a residual below this share of ‖z‖ that falls no more is rounding
     float32_digits: float = 1e-5
+    # how many rounds in a row with a penalty stand still before a run ends without a proof: a
+    # constraint may hold x where it is while the models still become better
     still_rounds: int = 3
+    # how many rounds in a row may bring F hardly any gain, and no proof: a plane that nearly
+    # separates classes is approached for ever
     vain_rounds: int = 10
 
     def __post_init__(self) -> None:
@@ -165,18 +122,7 @@ class ProvedGap:
     def look(
         self, before: Any, state: Any, residual: float, objective: float, account: Account
     ) -> Dialogue[StoppedBy | None]:
-        """Why the run stops after a round; None if it goes on.
-
-        Parameters
-        ----------
-        before, state : states
-            Before the round and after it.
-        residual : float
-            ‖z⁺ - z‖ of the round.
-        objective : float
-            F(x), as it was measured; nan where it was not.
-        account : Account
-        """
+        """Why the run stops after a round; None if it goes on. F(x) may be nan."""
         method = self.method
         if residual == 0.0 and not _same(method.step_of(before), method.step_of(state)):
             return None  # a step was refused: a shorter one, or one of another kind, is to come

@@ -17,51 +17,29 @@ Indices: TypeAlias = NDArray[np.integer[Any]]
 
 
 class Stacked(NamedTuple):
-    """How many rows k clients have.
+    """How many rows k clients have."""
 
-    Attributes
-    ----------
-    sizes : (k,) array of int
-        Their numbers n_j of rows. In the stacked arrays these come before the padding.
-    length : int
-        The number of stacked rows, padding included, which depends on a client's n_j alone.
-    """
-
+    # (k,): their numbers n_j of rows. In the stacked arrays these come before the padding
     sizes: Indices
+    # the number of stacked rows, padding included, which depends on a client's n_j alone
     length: int
 
 
 class Batch(NamedTuple):
-    """The rows that k clients use in one step.
+    """The rows that k clients use in one step."""
 
-    Attributes
-    ----------
-    rows : (k, B) array of int
-        Their places among a client's stacked rows.
-    scale : (k, B) array
-        By how much each is multiplied to make the sum unbiased, n_j/B; 0 for a place that is not
-        used.
-    """
-
-    rows: Indices
+    rows: Indices  # (k, B): their places among a client's stacked rows
+    # (k, B): by how much each is multiplied to make the sum unbiased, n_j/B; 0 for a place that is
+    # not used
     scale: Array
 
 
 def independent(streams: Streams, stacked: Stacked, batch: int, steps: int) -> Iterator[Batch]:
     """Batches that are drawn anew in each step, without replacement within a step.
 
-    A client with at most ``batch`` rows uses all of them.
-
-    Parameters
-    ----------
-    streams : (k,) array
-    stacked : Stacked
-    batch, steps : int
-
-    Notes
-    -----
-    Floyd's algorithm takes as many random numbers as rows are drawn, whatever n_j is. Rows of a
-    step are distinct. Where n_j < batch, the places after n_j are those of padding, of weight 0.
+    A client with at most ``batch`` rows uses all of them. Floyd's algorithm takes as many random
+    numbers as rows are drawn, whatever n_j is. Where n_j < batch, the places after n_j are those of
+    padding, of weight 0.
     """
     sizes = stacked.sizes
     drawn = np.minimum(sizes, batch)
@@ -84,12 +62,6 @@ def epochs(streams: Streams, stacked: Stacked, batch: int, passes: int) -> Itera
 
     The last batch of a pass has the rows that are left. Clients with fewer rows are done earlier:
     their last batches are empty.
-
-    Parameters
-    ----------
-    streams : (k,) array
-    stacked : Stacked
-    batch, passes : int
     """
     sizes = stacked.sizes
     width = min(stacked.length, batch)

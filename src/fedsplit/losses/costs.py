@@ -52,21 +52,14 @@ class Work:
 
     Not counted: function values, margins, the diagonal of a Hessian, the bounds ℓ_j and L_j that
     are computed once, and what CVXPY does inside.
-
-    Attributes
-    ----------
-    gradients : float
-        Evaluations of ∇f_j, those of a Hessian by finite differences among them. A minibatch
-        counts as its share of the rows, so this is the number of passes over the data.
-    hessians : float
-        Evaluations of ∇²f_j, or of a matrix B with BᵀB = ∇²f_j.
-    factorisations : int
-        Factorisations of a matrix made from a Hessian: a linear system, an inverse, or eigenvalues.
-        A factor that is stored, as for quadratic costs, counts only when it is made.
     """
 
+    # evaluations of ∇f_j, those of a Hessian by finite differences among them. A minibatch counts
+    # as its share of the rows, so this is the number of passes over the data
     gradients: float = 0
-    hessians: float = 0
+    hessians: float = 0  # evaluations of ∇²f_j, or of a matrix B with BᵀB = ∇²f_j
+    # factorisations of a matrix made from a Hessian: a linear system, an inverse, or eigenvalues. A
+    # factor that is stored, as for quadratic costs, counts only when it is made
     factorisations: int = 0
 
     def each(self, k: int) -> Array:
@@ -80,25 +73,16 @@ class Costs:
     """f_j(x) = terms_j(x) + ½ Σ_i ridge_i x_i² for k stacked clients.
 
     Row j of every argument and of every answer belongs to client j; ``X`` and ``G`` are (k, d).
-
-    Attributes
-    ----------
-    terms : Terms
-        The loss terms.
-    ridge : (d,) array
-        The ridge per client: that of the whole objective, already divided by all m clients.
-    share : float
-        The share of the rows that the terms are, by which gradients and Hessians are counted.
-    latest : Latest
-        What is derived from the terms and the ridge alone.
-    work : Work
-        What has been computed with these costs, or for the question that they were ``counted`` for.
     """
 
-    terms: Terms
+    terms: Terms  # the loss terms
+    # (d,): the ridge per client: that of the whole objective, already divided by all m clients
     ridge: Array
+    # the share of the rows that the terms are, by which gradients and Hessians are counted
     share: float = 1
+    # what is derived from the terms and the ridge alone
     latest: Latest = field(default_factory=Latest, repr=False)
+    # what has been computed with these costs, or for the question that they were ``counted`` for
     work: Work = field(default_factory=Work, repr=False)
 
     def counted(self) -> Costs:
@@ -175,15 +159,10 @@ class Costs:
         return self.latest.get("value at origin", None, lambda: self.value(zeros))
 
     def minimiser(self, M: Metric, V: Array) -> tuple[Array, Array | None] | None:
-        """argmin_u f_j(u) + ½‖u - v_j‖²_M in closed form, if the f_j are quadratic.
+        """argmin_u f_j(u) + ½‖u - v_j‖²_M, (k, d), in closed form, if the f_j are quadratic.
 
-        The inverse of ∇²f_j + M is stored for the latest M.
-
-        Returns
-        -------
-        U : (k, d) array
-        error : (k,) array or None
-            A bound on ‖u_j - argmin‖; None where the residual has to give one.
+        With it a bound on its error, (k,), or None where the residual has to give one. The inverse
+        of ∇²f_j + M is stored for the latest M.
         """
         if not self.terms.quadratic or self.terms.large:
             return None
@@ -235,16 +214,7 @@ class Costs:
 
 
 class Evaluation:
-    """The costs at one point of each client: value, gradient and Hessian, each computed once.
-
-    Attributes
-    ----------
-    costs : Costs
-    X : (k, d) array
-        The points.
-    eta : array, optional
-        ``Terms.eta`` of the points, if it is known.
-    """
+    """The costs at one point of each client: value, gradient and Hessian, each computed once."""
 
     def __init__(self, costs: Costs, X: Array, eta: Array | None = None) -> None:
         self.costs = costs

@@ -84,18 +84,10 @@ def stack_custom(terms: CustomTerms) -> tuple[int, list[Block]]:
 
 @dataclass(frozen=True, eq=False)
 class CustomTerms(Terms):
-    """The user's function at every client, one call after the other.
+    """The user's function at every client, one call after the other."""
 
-    Attributes
-    ----------
-    phi : CustomLoss
-        The user's functions.
-    data : list
-        What each of the k clients holds.
-    """
-
-    phi: CustomLoss
-    data: Sequence[Any]
+    phi: CustomLoss  # the user's functions
+    data: Sequence[Any]  # what each of the k clients holds
 
     @property
     def k(self) -> int:

@@ -53,15 +53,7 @@ class CvxpyTerms(CustomTerms):
 
 
 class Expression:
-    """One client's cost, as an expression in a variable of its own.
-
-    Attributes
-    ----------
-    x : cvxpy.Variable
-        The variable.
-    cost : cvxpy.Expression
-        The cost in x.
-    """
+    """One client's cost, as an expression in a variable of its own."""
 
     def __init__(self, loss: CvxpyLoss, j: int, data: object) -> None:
         self._build = loss.build

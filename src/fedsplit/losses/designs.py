@@ -24,13 +24,9 @@ class DenseDesign:
     """A_j of k clients, each with n rows and d columns, as an array.
 
     ``SparseDesign`` has the same members, for one client.
-
-    Attributes
-    ----------
-    array : (k, n, d) array
     """
 
-    array: Array
+    array: Array  # (k, n, d)
 
     @property
     def shape(self) -> tuple[int, int, int]:

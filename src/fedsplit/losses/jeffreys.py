@@ -13,39 +13,27 @@ from fedsplit.losses.terms import Terms
 
 
 class Jeffreys(NamedTuple):
-    """What k clients contribute to the penalty at x, given V, with leverages h_i = w_i φ''_i q_i.
+    """What clients contribute to the penalty at x, given V, with leverages h_i = w_i φ''_i q_i."""
 
-    Attributes
-    ----------
-    slope : (k, d) array
-        ½ Σ_i w_i φ'''_i q_i a_i, where q_i = a_iᵀVa_i. Their sum over all clients is the gradient
-        of ½ log det ∇²F if V is the inverse of ∇²F, Firth's correction of the score.
-    information : (k, d, d) array
-        Σ_i (w_i + h_i) φ''_i a_i a_iᵀ: the Hessian as if every row came once more, with the weight
-        of its leverage.
-    bend : (k,) array
-        ¼ Σ_i h_i q_i (φ'''_i/φ''_i)². If V is off by a share δ, the sum of the slopes is off by at
-        most δ√Σbend in the norm of (∇²F)⁻¹.
-    of_rows : pair of (k, n) arrays
-        What each row contributes: its slope in ``slope``, its weight in ``information``.
-    """
-
+    # (k, d): ½ Σ_i w_i φ'''_i q_i a_i, where q_i = a_iᵀVa_i. Their sum over all clients is the
+    # gradient of ½ log det ∇²F if V is the inverse of ∇²F, Firth's correction of the score
     slope: Array
+    # (k, d, d): Σ_i (w_i + h_i) φ''_i a_i a_iᵀ: the Hessian as if every row came once more, with
+    # the weight of its leverage
     information: Array
+    # (k,): ¼ Σ_i h_i q_i (φ'''_i/φ''_i)². If V is off by a share δ, the sum of the slopes is off by
+    # at most δ√Σbend in the norm of (∇²F)⁻¹
     bend: Array
+    # (k, n): what each row contributes: its slope in ``slope``, its weight in ``information``
     of_rows: tuple[Array, Array]
 
 
 def jeffreys(terms: Terms, X: Array, V: Array) -> Jeffreys:
     """The contributions of stacked clients at the points X, (k, d), given V, (d, d).
 
-    Raises InputError for losses that do not state a third derivative.
-
-    Notes
-    -----
-    The bound: q_i is off by at most δq_i, and Σ_i w_i φ''_i (a_iᵀu)² ≤ 1 for u of unit length in
-    the norm of ∇²F. By Cauchy's inequality ½ Σ_i w_i |φ'''_i| δq_i |a_iᵀu| is at most
-    δ(¼ Σ_i w_i φ'''_i² q_i²/φ''_i)^½.
+    q_i is off by at most δq_i, and Σ_i w_i φ''_i (a_iᵀu)² ≤ 1 for u of unit length in the norm of
+    ∇²F. By Cauchy's inequality ½ Σ_i w_i |φ'''_i| δq_i |a_iᵀu| is at most δ(¼ Σ_i w_i φ'''_i²
+    q_i²/φ''_i)^½.
     """
     if not isinstance(terms, LinearTerms):
         raise InputError("Firth's correction is for losses of one linear predictor")

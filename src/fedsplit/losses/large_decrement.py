@@ -14,27 +14,14 @@ from fedsplit.losses.systems import conjugate_gradients
 
 @dataclass(frozen=True)
 class LargeHessian:
-    """H = ∇²f(x) of one client, known by its products with vectors.
+    """H = ∇²f(x) of one client, known by its products with vectors."""
 
-    Attributes
-    ----------
-    times : callable
-        The product with H: (1, d) -> (1, d).
-    diagonal : (1, d) array
-        The diagonal of H.
-    ridge : (d,) array
-        H ⪰ diag(ridge). F are the free coordinates, those without a ridge, and M the others.
-    largest : float
-        At least the largest eigenvalue of H.
-    most_free : int
-        Coordinates without a ridge at most: each takes a system of its own.
-    """
-
-    times: Callable[[Array], Array]
-    diagonal: Array
+    times: Callable[[Array], Array]  # the product with H: (1, d) -> (1, d)
+    diagonal: Array  # (1, d): the diagonal of H
+    # (d,): H ⪰ diag(ridge). F are the free coordinates, those without a ridge, and M the others
     ridge: Array
-    largest: float
-    most_free: int = 16
+    largest: float  # at least the largest eigenvalue of H
+    most_free: int = 16  # coordinates without a ridge at most: each takes a system of its own
 
     def decrement(self, g: Array) -> tuple[float, float]:
         """A bound on gᵀH⁻¹g, for g of shape (d,), and one on λ_min(H) from below; else inf and 0.

@@ -112,24 +112,13 @@ class ReducedTerms(QuadraticTerms):
     R is the triangular factor of W^½A. Orthogonal transformations keep residuals as they are, so a
     value has the digits of a sum of squared residuals; ½xᵀAᵀWAx - … would cancel, most of all where
     there are hardly more rows than columns.
-
-    Attributes
-    ----------
-    R : (k, d, d) array
-    r : (k, d) array
-    f : (k,) array
-        f₀, the least value.
-    H : (k, d, d) array
-        RᵀR.
-    c : (k, d) array
-        Rᵀr, so that the gradient Hx - c is one product.
     """
 
-    R: Array
-    r: Array
-    f: Array
-    H: Array
-    c: Array
+    R: Array  # (k, d, d)
+    r: Array  # (k, d)
+    f: Array  # (k,): f₀, the least value
+    H: Array  # (k, d, d): RᵀR
+    c: Array  # (k, d): Rᵀr, so that the gradient Hx - c is one product
 
     @property
     def k(self) -> int:

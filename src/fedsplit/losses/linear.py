@@ -21,18 +21,12 @@ from fedsplit.losses.terms import Block, Terms
 
 
 class RowLoss(ABC):
-    """A loss of rows: f_j(x) = Σ_i w_i φ(η_i, b_i) with predictors η_i that are linear in x.
+    """A loss of rows: f_j(x) = Σ_i w_i φ(η_i, b_i) with predictors η_i that are linear in x."""
 
-    Attributes
-    ----------
-    curvature_range : (float, float)
-        Bounds on the second derivative φ'' that hold for all η and b.
-    predictors : int
-        How many predictors a row has, each with a coefficient for every column. x holds all those
-        of the first predictor, then those of the next.
-    """
-
+    # (float, float): bounds on the second derivative φ'' that hold for all η and b
     curvature_range: tuple[float, float] = (0.0, np.inf)
+    # how many predictors a row has, each with a coefficient for every column. x holds all those of
+    # the first predictor, then those of the next
     predictors: int = 1
 
     @property
@@ -125,21 +119,12 @@ class LinearLoss(RowLoss):
 
 @dataclass(frozen=True, eq=False)
 class RowTerms(Terms):
-    """Stacked terms f_j(x) = Σ_i w_i φ(η_i, b_i), with what follows from the rows alone.
+    """Stacked terms f_j(x) = Σ_i w_i φ(η_i, b_i), with what follows from the rows alone."""
 
-    Attributes
-    ----------
-    phi : RowLoss
-        φ and its derivatives.
-    design : Design
-        The rows of the k clients, A.
-    b, w, o : (k, n) arrays
-        Targets, weights and offsets. Clients with fewer than n observations are padded by rows
-        of weight zero.
-    """
-
-    phi: RowLoss
-    design: Design
+    phi: RowLoss  # φ and its derivatives
+    design: Design  # the rows of the k clients, A
+    # (k, n): targets, weights and offsets. Clients with fewer than n observations are padded by
+    # rows of weight zero
     b: Array
     w: Array
     o: Array

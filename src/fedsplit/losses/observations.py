@@ -15,24 +15,13 @@ EXPECTED = "(A, b), (A, b, weights) or (A, b, weights, offset)"
 
 
 class Observations(NamedTuple):
-    """One client's data: float64 and finite.
+    """One client's data: float64 and finite."""
 
-    Attributes
-    ----------
-    A : (n, d) array or csr_array
-        One observation per row.
-    b : (n,) array
-        Targets.
-    w : (n,) array
-        Weights, positive.
-    o : (n,) array
-        Offsets: the predictor is η = Ax + o.
-    """
-
+    # (n, d): one observation per row
     A: Any  # an array, or a csr_array, which has no type that a checker knows
-    b: Array
-    w: Array
-    o: Array
+    b: Array  # (n,): targets
+    w: Array  # (n,): weights, positive
+    o: Array  # (n,): offsets: the predictor is η = Ax + o
 
 
 def is_sparse(A: object) -> bool:
@@ -41,13 +30,7 @@ def is_sparse(A: object) -> bool:
 
 
 def read(clients: Sequence[object]) -> list[Observations]:
-    """Check every client's data, and drop observations of weight zero.
-
-    Parameters
-    ----------
-    clients : sequence
-        One (A, b), (A, b, weights) or (A, b, weights, offset) per client.
-    """
+    """Check every client's data, see ``EXPECTED``, and drop observations of weight zero."""
     try:
         clients = list(clients)
     except TypeError:
@@ -70,16 +53,8 @@ def read(clients: Sequence[object]) -> list[Observations]:
 def check_columns(data: Sequence[Observations], ridge: Array, copies: int = 1) -> None:
     """Raise InputError if some coefficient is not determined, or the ridge has the wrong length.
 
-    A column that is zero at every client needs a ridge.
-
-    Parameters
-    ----------
-    data : sequence of Observations
-        The data of all clients, with p columns.
-    ridge : () or (copies·p,) array
-        λ, one for all coefficients or one for each.
-    copies : int
-        How many coefficients a column has. x holds all those of one copy, then the next.
+    A column that is zero at every client needs a ridge, one for all or one for each of its
+    ``copies`` coefficients. x holds all those of one copy, then the next.
     """
     d = copies * data[0].A.shape[1]
     if ridge.shape not in ((), (d,)):

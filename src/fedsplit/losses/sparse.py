@@ -23,14 +23,9 @@ LARGEST = 8192
 
 @dataclass(frozen=True, eq=False)
 class SparseDesign:
-    """One client's rows, by rows (CSR), with the members of ``DenseDesign``.
+    """One client's rows, by rows (CSR), with the members of ``DenseDesign``."""
 
-    Attributes
-    ----------
-    A : csr_array
-        (n, d), canonical and finite. Shared with the user's matrix where that is possible.
-    """
-
+    # (n, d), canonical and finite. Shared with the user's matrix where that is possible
     A: csr_array
 
     @property

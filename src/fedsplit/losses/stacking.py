@@ -37,18 +37,8 @@ def stack_rows(
     """Stack the observations of some clients into blocks of equal padded length.
 
     A client with sparse rows is a block by itself: its products are not those of others.
-
-    Parameters
-    ----------
-    make : callable
-        ``make(design, b, w, o) -> Terms``, from rows of k clients, and arrays of shape (k, n).
-    data : sequence of Observations
-        The data of all clients.
-    members : sequence of int
-        The clients to stack.
-    d : int
-        The number of floats that the terms work with per observation, at most: it sets how many
-        clients fit in a block.
+    ``make(design, b, w, o)`` makes terms from rows of k clients and (k, n) arrays. At most d floats
+    per observation are worked with: they set how many clients fit in a block.
     """
 
     def alone(n: int) -> bool:

@@ -54,22 +54,12 @@ class Woodbury:
     """(diag(D) + B_jᵀB_j)⁻¹ = D⁻¹ - D⁻¹B_jᵀ(I + B_jD⁻¹B_jᵀ)⁻¹B_jD⁻¹, B_j = diag(root_j)A_j.
 
     The systems have the size of the rows, which are fewer than the columns.
-
-    Attributes
-    ----------
-    rows : Design
-        The A_j, (k, n, d).
-    root : (k, n) array or float
-    D : (d,) array
-        Above 0.
-    small : Factors or DeviceFactors
-        The factors of I + B_jD⁻¹B_jᵀ, (k, n, n).
     """
 
-    rows: Design
-    root: Array | float
-    D: Array
-    small: Factors | DeviceFactors
+    rows: Design  # the A_j, (k, n, d)
+    root: Array | float  # (k, n)
+    D: Array  # (d,): above 0
+    small: Factors | DeviceFactors  # the factors of I + B_jD⁻¹B_jᵀ, (k, n, n)
 
     @classmethod
     def of(cls, rows: Design, root: Array | float, D: Array, products: Array) -> Woodbury:
@@ -88,20 +78,11 @@ class Woodbury:
 
 @dataclass(frozen=True, eq=False)
 class ByProducts:
-    """Inverses of k positive definite matrices by conjugate gradients.
+    """Inverses of k positive definite matrices by conjugate gradients."""
 
-    Attributes
-    ----------
-    times : callable
-        The products with the matrices: (k, d) -> (k, d).
-    diagonal : (k, d) array
-    tolerance : float
-        The residual that is left, as in ``conjugate_gradients``.
-    """
-
-    times: Callable[[Array], Array]
-    diagonal: Array
-    tolerance: float = 1e-12
+    times: Callable[[Array], Array]  # the products with the matrices: (k, d) -> (k, d)
+    diagonal: Array  # (k, d)
+    tolerance: float = 1e-12  # the residual that is left, as in ``conjugate_gradients``
 
     def inverted(self) -> ByProducts:
         return self  # products are all there is
@@ -120,25 +101,14 @@ def conjugate_gradients(
 ) -> Array:
     """H_j⁻¹g_j, (k, d), by conjugate gradients with the diagonal as preconditioner.
 
-    Where H_j is singular and g_j has a part along its kernel, there is no solution. A direction p
-    along which H_j has hardly any curvature ends the iterations of that client (Steihaug, 1983):
-    what is known until then goes downhill.
+    ``times`` multiplies by the H_j. Without their ``diagonal``, columns on different scales would
+    take as many products as their ratio is large. The residual left is ``tolerance`` times g_j, in
+    the norm of the inverse diagonal, after at most ``most`` iterations, enough for a condition
+    number of 1e6: what a nearly singular system leaves then is a residual like any other.
 
-    Parameters
-    ----------
-    times : callable
-        The products with the H_j: (k, d) -> (k, d).
-    G : (k, d) array
-    diagonal : (k, d) array
-        The diagonals of the H_j. Without them, columns on different scales would take as many
-        products as their ratio is large.
-    tolerance : float
-        The residual to end with, relative to g_j, in the norm of the inverse diagonal.
-    flat : float
-        A smaller pᵀHp, relative to p² in the norm of the diagonal, counts as no curvature.
-    most : int
-        The most iterations: enough for a condition number of 1e6. What a system that is nearly
-        singular leaves then is a residual like any other.
+    Where H_j is singular and g_j has a part along its kernel, there is no solution. A direction p
+    with pᵀHp ≤ ``flat``·p², in the norm of the diagonal, ends the iterations of that client
+    (Steihaug, 1983): what is known until then goes downhill.
     """
     xp = namespace(G)
     D = xp.where(diagonal > 0, diagonal, 1.0)

@@ -204,18 +204,10 @@ class Terms(ABC):
 
 
 class Block(NamedTuple):
-    """Some of the clients, stacked.
+    """Some of the clients, stacked."""
 
-    Attributes
-    ----------
-    clients : sequence of int
-        Their indices, in the order of the rows of ``terms``.
-    terms : Terms
-        Their loss terms.
-    """
-
-    clients: Sequence[int]
-    terms: Terms
+    clients: Sequence[int]  # their indices, in the order of the rows of ``terms``
+    terms: Terms  # their loss terms
 
     def part(self, clients: range) -> Block:
         """The part of this block in ``clients``, which are numbered from the first of them."""

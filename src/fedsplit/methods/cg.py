@@ -17,26 +17,17 @@ from fedsplit.methods.sums import total
 
 
 class CGState(NamedTuple):
-    """The state of CG.
+    """The state of CG."""
 
-    Attributes
-    ----------
-    x, g : (d,) array
-        The server's x and the gradient of F there.
-    p, p_before, Hp_before : (d,) array
-        The direction, the one before it, and the Hessian times that.
-    s : float
-        The last step.
-    L, reach : float
-        The largest curvature and the largest distance met: the scales of rounding.
-    """
-
+    # (d,): the server's x and the gradient of F there
     x: Array
     g: Array
+    # (d,): the direction, the one before it, and the Hessian times that
     p: Array
     p_before: Array
     Hp_before: Array
-    s: float
+    s: float  # the last step
+    # the largest curvature and the largest distance met: the scales of rounding
     L: float
     reach: float
 

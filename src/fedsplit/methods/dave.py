@@ -22,23 +22,12 @@ from fedsplit.theory import fedgd_step
 
 
 class ArrivalState(NamedTuple):
-    """What the server of an asynchronous method knows.
+    """What the server of an asynchronous method knows."""
 
-    Attributes
-    ----------
-    x : (d,) array
-    z : (m, d) array
-        What each client's last answer has made of its row.
-    s : float
-        The step.
-    idle : (m,) mask
-        Who has nothing to do.
-    """
-
-    x: Array
-    z: Array
-    s: float
-    idle: Mask
+    x: Array  # (d,)
+    z: Array  # (m, d): what each client's last answer has made of its row
+    s: float  # the step
+    idle: Mask  # (m,): who has nothing to do
 
 
 @dataclass(frozen=True)

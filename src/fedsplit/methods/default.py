@@ -30,19 +30,12 @@ def default_method(
     asynchronous: bool = False,
     device: bool = False,
 ) -> tuple[Method[Any], str]:
-    """``FedSplitInformation``, or ``QuasiNewton`` where Hessians are too large or not known.
+    """``FedSplitInformation``, or ``QuasiNewton`` where Hessians are too large or unknown, and why.
 
     Where only a share of the clients takes part in a round, the former waits until all of them have
     answered a question: no step could otherwise be refused for raising F. Asynchronously ``DAvePG``
     takes the place of the latter, as its step does not depend on the delays, and on a device
     ``LBFGS``, which needs the sums of gradients alone.
-
-    Returns
-    -------
-    method : Method
-        That of the state, if there is one.
-    why : str
-        The choice in words.
     """
     m = clients.m
     d = clients.d

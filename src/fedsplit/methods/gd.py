@@ -20,28 +20,15 @@ from fedsplit.theory import fedgd_step
 
 
 class GDState(NamedTuple):
-    """The state of GD, and of AGD.
+    """The state of GD, and of AGD."""
 
-    Attributes
-    ----------
-    x, subgradient : (d,) arrays
-        The server's x, and a subgradient of the penalty there (0 without one).
-    y : (d,) array
-        Where gradients are asked for: x, from which AGD extrapolates.
-    s : float
-        The step.
-    known : FirstOrder or None
-        F and its gradient at y, where the step is searched for.
-    theta : float
-        Nesterov's θ ≥ 1, in AGD.
-    """
-
+    # (d,): the server's x, and a subgradient of the penalty there (0 without one)
     x: Array
     subgradient: Array
-    y: Array
-    s: float
-    known: FirstOrder | None = None
-    theta: float = 1.0
+    y: Array  # (d,): where gradients are asked for: x, from which AGD extrapolates
+    s: float  # the step
+    known: FirstOrder | None = None  # F and its gradient at y, where the step is searched for
+    theta: float = 1.0  # Nesterov's θ ≥ 1, in AGD
 
 
 @dataclass(frozen=True)

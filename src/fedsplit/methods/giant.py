@@ -20,25 +20,16 @@ TRIAL_STEPS = (*(2.0**k for k in range(4, -27, -1)), 0.0)
 
 
 class GiantState(NamedTuple):
-    """The state of GIANT.
+    """The state of GIANT."""
 
-    Attributes
-    ----------
-    x, g : (d,) array
-        The server's x and the gradient of F there.
-    p : (d,) array
-        The direction; 0 until it is known. ``iterate`` is x + p, which stands still only if p is 0.
-    s : float
-        The last step along a direction.
-    phase : {"gradient", "direction", "line"}
-        Which question is next.
-    """
-
+    # (d,): the server's x and the gradient of F there
     x: Array
     g: Array
+    # (d,): the direction; 0 until it is known. ``iterate`` is x + p, which stands still only if p
+    # is 0
     p: Array
-    s: float
-    phase: Literal["gradient", "direction", "line"]
+    s: float  # the last step along a direction
+    phase: Literal["gradient", "direction", "line"]  # which question is next
 
 
 @dataclass(frozen=True)

@@ -22,75 +22,40 @@ from fedsplit.penalties.penalty import Penalty
 
 
 class Arrivals(NamedTuple):
-    """What a server that waits for nobody knows beside the models.
+    """What a server that waits for nobody knows beside the models."""
 
-    Attributes
-    ----------
-    at, slope : (m, d) arrays
-        What each client was asked about last, and ∇f_j there.
-    floor, ell : (m,) arrays
-        As in ``ProofScalars``.
-    start : (d,) array
-        Where the run began, which is what everybody was asked about first.
-    first : (m,) array
-        f_j there.
-    answers : (m,) array of int
-        How many answers each client has given.
-    idle : (m,) mask
-        Who has nothing to do.
-    gain : float
-        By how much F falls with the last step, as the models have it.
-    """
-
+    # (m, d): what each client was asked about last, and ∇f_j there
     at: Array
     slope: Array
+    # (m,): as in ``ProofScalars``
     floor: Array
     ell: Array
-    start: Array
-    first: Array
-    answers: NDArray[np.int64]
-    idle: Mask
-    gain: float = math.nan
+    start: Array  # (d,): where the run began, which is what everybody was asked about first
+    first: Array  # (m,): f_j there
+    answers: NDArray[np.int64]  # (m,): how many answers each client has given
+    idle: Mask  # (m,): who has nothing to do
+    gain: float = math.nan  # by how much F falls with the last step, as the models have it
 
 
 class InformationState(NamedTuple):
-    """What the server knows.
+    """What the server knows."""
 
-    Attributes
-    ----------
-    x : (d,) array
-        The best point at which everyone was asked.
-    subgradient : (d,) array
-        A subgradient of the penalty at x; 0 without one.
-    ahead, slope : (d,) arrays
-        The next point, and a subgradient of the penalty there.
-    models : Expansions
-    norm : (m,) array
-        How fast ∇²f_j can change, as in ``ProofScalars``: 0 for a quadratic, nan while unknown.
-    reach : float
-        How far clients may go from x in the next answer; 0 if all of them stay there.
-    still : bool
-        Whether the next question has p_j = x, as in Newton's method.
-    origin, latest : (m,) arrays
-        f_j(0), which the tolerance is relative to, and f_j where each client was asked last; nan of
-        who has not been heard.
-    evidence : Evidence or None
-        At x; None unless everyone answered.
-    arrivals : Arrivals or None
-        Only in an asynchronous run, where x = ahead is the minimiser of the newest models.
-    """
-
-    x: Array
-    subgradient: Array
+    x: Array  # (d,): the best point at which everyone was asked
+    subgradient: Array  # (d,): a subgradient of the penalty at x; 0 without one
+    # (d,): the next point, and a subgradient of the penalty there
     ahead: Array
     slope: Array
     models: Expansions
+    # (m,): how fast ∇²f_j can change, as in ``ProofScalars``: 0 for a quadratic, nan while unknown
     norm: Array
-    reach: float
-    still: bool
+    reach: float  # how far clients may go from x in the next answer; 0 if all of them stay there
+    still: bool  # whether the next question has p_j = x, as in Newton's method
+    # (m,): f_j(0), which the tolerance is relative to, and f_j where each client was asked last;
+    # nan of who has not been heard
     origin: Array
     latest: Array
-    evidence: Evidence | None = None
+    evidence: Evidence | None = None  # at x; None unless everyone answered
+    # only in an asynchronous run, where x = ahead is the minimiser of the newest models
     arrivals: Arrivals | None = None
 
     @property
@@ -400,13 +365,7 @@ def _squared_distances(models: Expansions, x: Array, ahead: Array, of: Mask) -> 
 def evidence_of(answer: Answer, models: Expansions, origin: Array) -> Evidence | None:
     """What the answer proves at the x of the question; None unless everyone answered.
 
-    Parameters
-    ----------
-    answer : Answer
-    models : Expansions
-        After this answer.
-    origin : (m,) array
-        f_j(0).
+    ``models`` are those after this answer, and ``origin`` has the f_j(0), (m,).
     """
     if not answer.complete:
         return None

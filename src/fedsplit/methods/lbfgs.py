@@ -17,13 +17,9 @@ from fedsplit.penalties.penalty import Penalty, inside
 
 
 class Pairs(NamedTuple):
-    """Changes of x and of ∇F, oldest first, from which L-BFGS makes its matrices.
+    """Changes of x and of ∇F, oldest first, from which L-BFGS makes its matrices."""
 
-    Attributes
-    ----------
-    moves, changes : (k, d) arrays
-    """
-
+    # (k, d)
     moves: Array
     changes: Array
 
@@ -93,31 +89,15 @@ class Compact:
 
 
 class LBFGSState(NamedTuple):
-    """The state of LBFGS.
+    """The state of LBFGS."""
 
-    Attributes
-    ----------
-    x : (d,) array
-        The server's x.
-    F : float
-        F(x), without the penalty.
-    g : (d,) array
-        ∇F(x).
-    p : (d,) array
-        The direction. ``iterate`` is x + p, which stands still only if p is 0.
-    s : float
-        The step to try along it.
-    pairs : Pairs
-    slope, ahead : (d,) array or None
-        Subgradients of the penalty at x and at x + p; None where none is known.
-    """
-
-    x: Array
-    F: float
-    g: Array
-    p: Array
-    s: float
+    x: Array  # (d,): the server's x
+    F: float  # F(x), without the penalty
+    g: Array  # (d,): ∇F(x)
+    p: Array  # (d,): the direction. ``iterate`` is x + p, which stands still only if p is 0
+    s: float  # the step to try along it
     pairs: Pairs
+    # (d,): subgradients of the penalty at x and at x + p; None where none is known
     slope: Array | None
     ahead: Array | None
 

@@ -47,29 +47,15 @@ T = TypeVar("T", bound=StateWithStep)
 
 
 class Evidence(NamedTuple):
-    """What the answers of every client say about x, from which a certificate follows.
+    """What the answers of every client say about x, from which a certificate follows."""
 
-    Attributes
-    ----------
-    gradients : (m, d) array
-        ∇f_j(x).
-    spread : (m,) array
-        t_j, such that ∇²f_j(x) ⪰ e^(-t_j)B_j.
-    hessians : (m, d(d + 1)/2) array
-        B_j, or ∇²f_j(x) itself where the loss states no concordance.
-    scalars : ProofScalars
-    drift : float
-        How far Σ_j∇f_j(x) may be from the sum of the gradients, in the norm of
-        ``least_hessian``⁻¹.
-    margin : float
-        The least margin of a classifier, as in ``Prox``; nan where there is none.
-    """
-
-    gradients: Array
-    spread: Array
-    hessians: Array
+    gradients: Array  # (m, d): ∇f_j(x)
+    spread: Array  # (m,): t_j, such that ∇²f_j(x) ⪰ e^(-t_j)B_j
+    hessians: Array  # (m, d(d + 1): B_j, or ∇²f_j(x) itself where the loss states no concordance
     scalars: ProofScalars
+    # how far Σ_j∇f_j(x) may be from the sum of the gradients, in the norm of ``least_hessian``⁻¹
     drift: float = 0.0
+    # the least margin of a classifier, as in ``Prox``; nan where there is none
     margin: float = math.nan
 
     @property

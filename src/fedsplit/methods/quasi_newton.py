@@ -24,98 +24,54 @@ BETTER = "the run starts at 0, where the objective is less than at the x0 that w
 
 
 class QuasiNewtonState(NamedTuple):
-    """What the server knows.
+    """What the server knows."""
 
-    Attributes
-    ----------
-    x : (d,) array
-        The best point so far.
-    F : float
-        F(x) with the penalty; inf where it is not known, as some clients have not answered at x.
-    slope : (d,) array
-        A subgradient of the penalty at x; nan where none is known.
-    models : Expansions
-        Models of the clients' costs, about where each last answered; their B_j are learnt.
-    value : (m,) array
-        f_j there.
-    H : (d, d) array
-        Σ_j B_j.
-    pairs : Pairs
-        L-BFGS's, of the sums over all clients.
-    trials : (3, d) array
-        The moves to try next, by H, by the guess and by L-BFGS; nan for none.
-    longest : (3,) array
-        How long each of them may be.
-    ahead : (d,) array
-        A subgradient of the penalty after the first of them, before it was cut to its longest; nan
-        where none is known.
-    gain : float
-        By how much F falls with the minimisation of the models: about F(x) - F*.
-    unit : (d,) array
-        The first B_j are multiples of diag(unit), and lengths are in its norm.
-    least : (m,) array
-        The share of its trace that a Hessian begins with in B_j, at least.
-    reference : (d,) array
-        Where the Hessians of the clients' own steps are taken.
-    rate : float
-        Their regularisation is rate·diag(unit).
-    unlike : float
-        How different clients are: 0 if all H_j are equal, 1 if they have nothing in common.
-    number, due : int
-        That of the next question, and of the one at which Hessians are taken anew.
-    notes : tuple of str
-    """
-
-    x: Array
+    x: Array  # (d,): the best point so far
+    # F(x) with the penalty; inf where it is not known, as some clients have not answered at x
     F: float
-    slope: Array
+    slope: Array  # (d,): a subgradient of the penalty at x; nan where none is known
+    # models of the clients' costs, about where each last answered; their B_j are learnt
     models: Expansions
-    value: Array
-    H: Array
-    pairs: Pairs
-    trials: Array
-    longest: Array
+    value: Array  # (m,): f_j there
+    H: Array  # (d, d): Σ_j B_j
+    pairs: Pairs  # L-BFGS's, of the sums over all clients
+    trials: Array  # (3, d): the moves to try next, by H, by the guess and by L-BFGS; nan for none
+    longest: Array  # (3,): how long each of them may be
+    # (d,): a subgradient of the penalty after the first of them, before it was cut to its longest;
+    # nan where none is known
     ahead: Array
-    gain: float
-    unit: Array
-    least: Array
-    reference: Array
-    rate: float
+    gain: float  # by how much F falls with the minimisation of the models: about F(x) - F*
+    unit: Array  # (d,): the first B_j are multiples of diag(unit), and lengths are in its norm
+    least: Array  # (m,): the share of its trace that a Hessian begins with in B_j, at least
+    reference: Array  # (d,): where the Hessians of the clients' own steps are taken
+    rate: float  # their regularisation is rate·diag(unit)
+    # how different clients are: 0 if all H_j are equal, 1 if they have nothing in common
     unlike: float
+    # that of the next question, and of the one at which Hessians are taken anew
     number: int
     due: int
     notes: tuple[str, ...]
 
 
 class Tried(NamedTuple):
-    """The answers at k trial points, and what they show.
-
-    Attributes
-    ----------
-    answer : Answer
-    kinds, moves : (k,) array of int and (k, d) array
-        Which of the three moves were tried, and these.
-    f, g : (m, k) and (m, k, d) arrays
-        Values and gradients after them; 0 for absent clients.
-    w, q, noise : (m, d), (m, d) and (m,) arrays
-        The clients' own steps, 0 if they are not to be used, their Hessians times these, and the
-        rounding of changes of gradients.
-    near, passed : (k,) masks
-        Where the curvature is still that of x, and where F falls enough.
-    best, F : int and float
-        The best trial, and F at the next x; inf where it is not known.
-    """
+    """The answers at k trial points, and what they show."""
 
     answer: Answer
+    # (k,), (k, d): which of the three moves were tried, and these
     kinds: NDArray[np.intp]
     moves: Array
+    # (m, k), (m, k, d): values and gradients after them; 0 for absent clients
     f: Array
     g: Array
+    # (m, d), (m, d), (m,): the clients' own steps, 0 if they are not to be used, their Hessians
+    # times these, and the rounding of changes of gradients
     w: Array
     q: Array
     noise: Array
+    # (k,): where the curvature is still that of x, and where F falls enough
     near: Mask
     passed: Mask
+    # the best trial, and F at the next x; inf where it is not known
     best: int
     F: float
 
@@ -551,19 +507,10 @@ class QuasiNewton(Method[QuasiNewtonState]):
 
 
 def bfgs(B: Array, S: Array, Y: Array, noise: Array, least: float = 1e-10) -> Array:
-    """B + yyᵀ/sᵀy - Bs(Bs)ᵀ/sᵀBs for every client and one pair after the other.
+    """B + yyᵀ/sᵀy - Bs(Bs)ᵀ/sᵀBs for every client, (m, d, d), with its pairs, (m, k, d), in turn.
 
     A pair without curvature, sᵀy ≤ least·‖s‖‖y‖, is skipped, and so is one that drowns in the
-    rounding of the gradients that y is a difference of.
-
-    Parameters
-    ----------
-    B : (m, d, d) array
-    S, Y : (m, k, d) arrays
-        The pairs, in their order.
-    noise : (m,) array
-        The rounding of Y.
-    least : float
+    rounding of the gradients that y is a difference of, ``noise``, (m,).
     """
     m, k, d = S.shape
     # All of B is read twice and written once: the pairs before a pair are known by their vectors.

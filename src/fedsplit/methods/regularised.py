@@ -19,28 +19,14 @@ from fedsplit.theory import theorem2
 
 
 class RegularisedState(NamedTuple):
-    """FedSplit's state on F_λ = F + (mλ/2)‖x - centre‖².
+    """FedSplit's state on F_λ = F + (mλ/2)‖x - centre‖²."""
 
-    Attributes
-    ----------
-    x : (d,) array
-    z : (m, d) array
-    s : float
-        As in ``FedSplitState``.
-    lam : float
-        λ.
-    centre : (d,) array
-        The start.
-    remaining : int
-        The rounds still to go.
-    """
-
-    x: Array
-    z: Array
-    s: float
-    lam: float
-    centre: Array
-    remaining: int
+    x: Array  # (d,)
+    z: Array  # (m, d)
+    s: float  # as in ``FedSplitState``
+    lam: float  # λ
+    centre: Array  # (d,): the start
+    remaining: int  # the rounds still to go
 
 
 @dataclass(frozen=True)

@@ -17,27 +17,13 @@ from fedsplit.methods.method import StepMethod, extreme_curvature, step_from
 
 
 class ScaffnewState(NamedTuple):
-    """The state of Scaffnew.
+    """The state of Scaffnew."""
 
-    Attributes
-    ----------
-    x : (d,) array
-        The server's x.
-    h : (m, d) array
-        The control variates h_j as rows; h_j = ∇f_j(x) at a fixed point.
-    s : float
-        The step.
-    p : float
-        The probability of communication after a step.
-    round : int
-        The number of rounds so far.
-    """
-
-    x: Array
-    h: Array
-    s: float
-    p: float
-    round: int
+    x: Array  # (d,): the server's x
+    h: Array  # (m, d): the control variates h_j as rows; h_j = ∇f_j(x) at a fixed point
+    s: float  # the step
+    p: float  # the probability of communication after a step
+    round: int  # the number of rounds so far
 
 
 @dataclass(frozen=True)

@@ -16,21 +16,13 @@ class Expansions(NamedTuple):
     """A quadratic model of every client's cost, about a point p_j of its own.
 
     f_j(x) ≈ f_j(p_j) + ⟨y_j, x - p_j⟩ + ½(x - p_j)ᵀB_j(x - p_j).
-
-    Attributes
-    ----------
-    p, y : (m, d) arrays
-        The points, and ∇f_j there.
-    B : (m, d, d) array
-        ∇²f_j there, or what is learnt of it.
-    heard : (m,) mask
-        Who has answered; the others are taken for the mean of these.
     """
 
+    # (m, d): the points, and ∇f_j there
     p: Array
     y: Array
-    B: Array
-    heard: Mask
+    B: Array  # (m, d, d): ∇²f_j there, or what is learnt of it
+    heard: Mask  # (m,): who has answered; the others are taken for the mean of these
 
     @classmethod
     def none(cls, x: Array, m: int) -> Expansions:
@@ -80,24 +72,14 @@ def semidefinite_solve(
     """H⁺g, the shortest solution u of Hu = g in units in which the diagonal of H is 1.
 
     Where the data do not determine x, a solution by elimination would move x along the kernel of H
-    by rounding divided by rounding, round after round.
+    by rounding divided by rounding, round after round. A Cholesky factorisation whose pivots all
+    exceed ``pivot``, relative to the diagonal, is that of a regular matrix: rounding would leave
+    pivots of about d·ε of a singular one. G is (d,), or has several right sides as columns.
 
-    Parameters
-    ----------
-    H : (d, d) array
-        Positive semidefinite.
-    G : (d,) or (d, k) array
-        One right side, or several as columns.
-    pivot : float
-        A Cholesky factorisation whose pivots are all larger, relative to the diagonal, is taken for
-        that of a regular matrix: rounding would leave pivots of about d·ε of a singular one.
-    downhill : bool
-        Whether the solution is a step against a gradient g, which goes on where H says nothing: a
-        g with a part in the kernel of H, as of Huber's loss where all residuals are large, is no
-        rounding, and F falls along it. The step there is that of the least curvature that H has
-        elsewhere; whether it is too long, F shows.
-    flat : float
-        A smaller part of g in the kernel, relative to all of it, is rounding.
+    With ``downhill`` the solution is a step against a gradient g, which goes on where H says
+    nothing: a g with more than a share ``flat`` in the kernel of H, as of Huber's loss where all
+    residuals are large, is no rounding, and F falls along it. The step there is that of the least
+    curvature that H has elsewhere; whether it is too long, F shows.
     """
     diagonal = np.diag(H)
     size = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
@@ -132,18 +114,8 @@ def server_step(
 ) -> tuple[Array, Array]:
     """argmin_u ⟨g, u - x⟩ + ½(u - x)ᵀH(u - x) + penalty(u), and a subgradient of the penalty there.
 
-    Parameters
-    ----------
-    x, g : (d,) arrays
-        Where the server is, and the gradient of the models' sum there.
-    H : (d, d) array
-        The Hessian of that sum.
-    penalty : Penalty or None
-    precision : float
-        How far the residual of the problem with a penalty is reduced.
-    shift : float
-        Added to H, relative to its diagonal, under a penalty: the solvers need a regular matrix,
-        and this is far below what matters to F.
+    With a penalty, ``precision`` is how far its residual is reduced, and ``shift``, relative to the
+    diagonal, is added to H: solvers need a regular matrix, and this is far below what matters to F.
     """
     if penalty is None:
         return x - semidefinite_solve(H, g, downhill=True), np.zeros_like(x)
@@ -176,33 +148,15 @@ def minimise_coordinatewise(
     most_steps: int = 50,
     nudge: float = 1e-7,
 ) -> tuple[Array, Array] | None:
-    """Minimise ½xᵀHx - bᵀx + g(x), where g is a sum over the coordinates.
+    """Minimise ½xᵀHx - bᵀx + g(x) from x on, where g is a sum over coordinates and H definite.
 
     The minimiser is the zero of r(x) = prox_{tg}(x - t(Hx - b)) - x, which is piecewise smooth: for
     a lasso, linear while no coordinate leaves or reaches zero. A step of Newton's method that ends
-    above a proximal gradient step, which falls if diag(1/t) ⪰ H, is not taken.
+    above a proximal gradient step, which falls if diag(1/t) ⪰ H, is not taken. Some three to ten
+    steps are usual: from the last minimiser only a few coordinates change sides.
 
-    Parameters
-    ----------
-    H : (d, d) array
-        Positive definite.
-    b : (d,) array
-    penalty : Penalty
-        g.
-    x : (d,) array
-        Where to start.
-    reduction : float
-        How far to reduce the first step.
-    most_steps : int
-        Some three to ten are usual: from the last minimiser only a few coordinates change sides.
-    nudge : float
-        The difference in a quotient that shows whether a coordinate is held, relative to its size.
-
-    Returns
-    -------
-    x, slope : (d,) arrays
-        The minimiser, an output of the prox, so that zeros are exact, and a subgradient of g there.
-        None if it was not found.
+    Returns the minimiser, an output of the prox, so that zeros are exact, and a subgradient of g
+    there; None if the first step could not be reduced by the factor ``reduction``.
     """
 
     def value(x: Array) -> float:

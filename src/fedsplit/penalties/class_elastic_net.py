@@ -17,18 +17,12 @@ class ClassElasticNet:
     Coefficients of K classes are determined up to a number t_j that is common to all of them. x has
     those of the classes but the first, relative to it; the penalty is that of the K coefficients
     x_cj - t_j, with the t_j that makes it least. It treats all classes alike.
-
-    Parameters
-    ----------
-    l1, ridge : (p,) array
-        The weights of each column, all at least 0, and ridge is 0 where l1 is.
-    classes : int
-        K.
     """
 
+    # (p,): the weights of each column, all at least 0, and ridge is 0 where l1 is
     l1: Array
     ridge: Array
-    classes: int
+    classes: int  # K
 
     coordinatewise = False
 

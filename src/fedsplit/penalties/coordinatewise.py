@@ -171,18 +171,12 @@ class NonNegativeElasticNet(Coordinatewise):
     """Σ_i l1_i|x_i| + (l2_i/2)x_i², with x_i ≥ 0 where ``nonnegative``: the penalty of a fit.
 
     It has no ``dual_gap``: fits prove their distance from the optimum by curvature.
-
-    Parameters
-    ----------
-    l1, l2 : (d,) array
-        The weights, all at least 0.
-    nonnegative : (d,) bool array
-        Which coordinates are constrained.
     """
 
+    # (d,): the weights, all at least 0
     l1: Array
     l2: Array
-    nonnegative: Mask
+    nonnegative: Mask  # (d,): which coordinates are constrained
 
     def weights(self) -> tuple[Array, Array]:
         return self.l1, self.l2
