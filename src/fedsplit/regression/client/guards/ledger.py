@@ -162,17 +162,29 @@ class Disclosed(NamedTuple):
         right = self.sums.right
         return int(p * (p + 1) // 2 if right is None else p * right.shape[1])
 
+    def scaled(self) -> Disclosed:
+        """What is multiplied by powers of two, so that products stay numbers."""
+        left, right, weights = self.sums.left, self.sums.right, self.sums.weights
+        return Disclosed(
+            self.rows,
+            RowSum(
+                of_size_one(left),
+                None if right is None else of_size_one(right),
+                None if weights is None else of_size_one(weights[:, None])[:, 0],
+            ),
+        )
+
     def vectors(self, chosen: NDArray[np.bool_] | slice = slice(None)) -> Array:
-        """The vectors whose sums these are, at some rows, (m, number), by powers of two."""
-        left = of_size_one(self.sums.left)[chosen]
+        """The vectors whose sums these are, at some rows, (m, number)."""
+        left = self.sums.left[chosen]
         if self.sums.right is None:
             first, second = np.triu_indices(left.shape[1])
             found = left[:, first] * left[:, second]
         else:
-            right = of_size_one(self.sums.right)[chosen]
+            right = self.sums.right[chosen]
             found = np.einsum("ij,ik->ijk", left, right).reshape(len(left), self.number)
         if self.sums.weights is not None:
-            found = of_size_one(self.sums.weights[:, None])[chosen] * found
+            found = self.sums.weights[chosen, None] * found
         return np.asarray(found)
 
 
@@ -261,10 +273,10 @@ class DisclosureLedger:
         known, span = self._basis
         for entry in list(self._entries.values())[known:]:
             for each in self._read_entry(entry):
-                span = span.extended(each.vectors(), each.rows)
+                span = span.extended(each.scaled().vectors(), each.rows)
         self._basis = len(self), span
         for each in more:
-            span = span.extended(each.vectors(), each.rows)
+            span = span.extended(each.scaled().vectors(), each.rows)
         return span.leverages
 
     def _disclosed(self) -> list[Disclosed]:
@@ -303,6 +315,8 @@ def _numbers(sums: Sequence[Disclosed]) -> int:
 def by_blocks(sums: Sequence[Disclosed]) -> Array:
     """h of every row, (n,), from the R of a QR by blocks of rows: U is never in memory whole."""
     n = _rows(sums)
+    # once: what a block has to be multiplied by depends on all rows
+    sums = [each.scaled() for each in sums]
 
     def blocks() -> Iterator[tuple[slice, Array]]:
         for first in range(0, n, BLOCK):
