@@ -16,7 +16,10 @@ _SITES = ("Cryptography and aiohttp", "sites", "aiohttp")
 
 _EXTRAS = {
     **dict.fromkeys(
-        ("Coordinator", "FileTransport", "HttpsTransport", "Interruption", "Site", "StudyResult"),
+        (
+            *("Coordinator", "FileTransport", "HttpsTransport", "Interruption", "Site"),
+            *("StudyResult", "authority"),
+        ),
         _SITES,
     ),
     "CvxpyLoss": ("CVXPY", "cvx", "cvxpy"),

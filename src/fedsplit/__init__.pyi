@@ -27,6 +27,7 @@ from fedsplit.estimators import FedLinearRegression as FedLinearRegression
 from fedsplit.estimators import FedLogisticRegression as FedLogisticRegression
 from fedsplit.estimators import FedPoissonRegressor as FedPoissonRegressor
 from fedsplit.estimators import FedRidge as FedRidge
+from fedsplit.federation import authority as authority
 from fedsplit.federation.coordinator import Coordinator as Coordinator
 from fedsplit.federation.coordinator import Interruption as Interruption
 from fedsplit.federation.coordinator import StudyResult as StudyResult

@@ -75,10 +75,9 @@ def fit_command(
     client that was removed or has no complete row; 2 bad input; 130 or 143 interrupted.
     """
     from fedsplit.regression.model_file import with_models
-    from fedsplit.regression.result.io import check_folder
 
     if out is not None:
-        check_folder(out)
+        fs.Model.check_folder(out)
     clients, model_options = with_models(data)
     kept = _kept(checkpoint, resume)
     progress = None

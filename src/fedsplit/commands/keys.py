@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
+import fedsplit as fs
 from fedsplit.commands.help import Command, Group, application
 from fedsplit.errors import InputError
-from fedsplit.federation import authority
-from fedsplit.federation.keys import in_groups
 
 keys_app = application(cls=Group, help="The keys and certificates of a federation.")
 
@@ -37,10 +36,10 @@ def init_command(
 
     DIR/ca.key issues certificates: whoever has it can let sites in. Keep it offline between uses.
     """
-    authority.create(folder, [each.strip() for each in host.split(",")], days)
-    own = authority.read_certificate(folder / "coordinator.crt")
+    fs.authority.create(folder, [each.strip() for each in host.split(",")], days)
+    own = fs.authority.read_certificate(folder / "coordinator.crt")
     typer.echo(f"{folder}: the federation is created, its coordinator has the key")
-    typer.echo(f"  {in_groups(own.key)}")
+    typer.echo(f"  {fs.authority.in_groups(own.key)}")
 
 
 @keys_app.command("request", cls=Command)
@@ -59,11 +58,11 @@ def request_command(
     example; both compare the key that is printed, by telephone.
     """
     name = folder.absolute().name if name is None else name
-    content = authority.request(folder, name)
+    content = fs.authority.request(folder, name)
     path = folder / f"{name}.csr"
     path.write_bytes(content)
     typer.echo(f"send {path} to the coordinator, and compare the key of {name} by telephone")
-    typer.echo(f"  {in_groups(authority.requested_key(content))}")
+    typer.echo(f"  {fs.authority.in_groups(fs.authority.requested_key(content))}")
 
 
 @keys_app.command("sign", cls=Command)
@@ -82,13 +81,13 @@ def sign_command(
     for path in requests:
         try:
             content = path.read_bytes()
-            issued = authority.sign(folder, path.stem, content, days)
+            issued = fs.authority.sign(folder, path.stem, content, days)
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({error.strerror})") from None
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
         _write(folder, path.stem, issued)
-        typer.echo(f"  {in_groups(authority.requested_key(content))}")
+        typer.echo(f"  {fs.authority.in_groups(fs.authority.requested_key(content))}")
 
 
 @keys_app.command("renew", cls=Command)
@@ -115,7 +114,7 @@ def renew_command(
     hosts = [each.strip() for each in host.split(",") if each.strip()]
     if hosts and name != "coordinator":
         raise InputError("--host is for the coordinator: sites have no address")
-    issued = authority.renew(folder, name, hosts, days)
+    issued = fs.authority.renew(folder, name, hosts, days)
     if name == "coordinator":
         typer.echo(
             f"{folder / 'coordinator.crt'}: is renewed, and used from the next connection on"
@@ -132,7 +131,7 @@ def revoke_command(
 
     Example: fedsplit keys revoke federation north
     """
-    authority.revoke(folder, name)
+    fs.authority.revoke(folder, name)
     typer.echo(f"{name} is shut out")
 
 
@@ -144,14 +143,14 @@ def list_command(folder: Folder) -> None:
 
     DIR is the folder of a coordinator or of a site.
     """
-    shown = [("coordinator", authority.read_certificate(folder / "coordinator.crt"))]
+    shown = [("coordinator", fs.authority.read_certificate(folder / "coordinator.crt"))]
     if (folder / "site.crt").exists():
-        own = authority.read_certificate(folder / "site.crt")
+        own = fs.authority.read_certificate(folder / "site.crt")
         shown.append((own.name, own))
     else:
-        shown += [(each.name, each) for each in authority.members(folder)]
+        shown += [(each.name, each) for each in fs.authority.members(folder)]
     for name, holder in shown:
-        typer.echo(f"{name}, until {holder.ends:%Y-%m-%d}\n  {in_groups(holder.key)}")
+        typer.echo(f"{name}, until {holder.ends:%Y-%m-%d}\n  {fs.authority.in_groups(holder.key)}")
 
 
 def _write(folder: Path, name: str, content: bytes) -> None:

@@ -15,9 +15,6 @@ from fedsplit.commands.interrupts import Terminated
 from fedsplit.commands.options import Json
 from fedsplit.commands.terminal import live
 from fedsplit.errors import InputError
-from fedsplit.federation.tables import given_value
-from fedsplit.regression.fields import assigned
-from fedsplit.regression.options import FitOptions
 
 study_app = application(cls=Group, help="Studies: what a coordinator computes.")
 
@@ -78,20 +75,17 @@ def new_command(
     which secure studies have to declare. Edit FILE as you like: owners approve what is in it when
     it is proposed.
     """
-    terms: dict[str, Any] = {"title": title or formula}
+    terms, options = fs.Coordinator.assigned(chosen or ())
+    own: dict[str, Any] = {"title": title or formula}
     if sites is not None:
-        terms["sites"] = [each.strip() for each in sites.split(",")]
+        own["sites"] = [each.strip() for each in sites.split(",")]
     if open_:
-        terms["secure"] = False
-    about_models = []
-    for each in chosen or ():
-        key, mark, value = each.partition("=")
-        if mark and key in fs.Coordinator.terms:
-            terms[key] = given_value(value)
-        else:
-            about_models.append(each)
-    model = {"formula": formula, "family": family, **assigned(FitOptions, about_models)}
-    study = fs.Coordinator.open(file.parent).propose(file.name, data, terms, **model)
+        own["secure"] = False
+    model = {"formula": formula, "family": family}
+    for name in (own.keys() & terms.keys()) | (model.keys() & options.keys()):
+        raise InputError(f"{name} is given twice, by an option and by --set")
+    coordinator = fs.Coordinator.open(file.parent)
+    study = coordinator.propose(file.name, data, own | terms, **model, **options)
     typer.echo(f"{file}: a study of {len(study.members)} sites; fedsplit study check shows it")
 
 
@@ -235,10 +229,8 @@ def _study(file: Path) -> Any:
 
 def _check_folder(out: Path | None) -> None:
     """Before anything is asked, raise InputError for a folder that cannot be written."""
-    from fedsplit.regression.result.io import check_folder  # pandas takes a second to import
-
     if out is not None:
-        check_folder(out)
+        fs.Model.check_folder(out)
 
 
 def _say(line: str) -> None:

@@ -25,7 +25,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedsplit.checks import count
 from fedsplit.errors import InputError, NotAuthorised, listed
-from fedsplit.federation.keys import in_groups
+from fedsplit.federation.keys import in_groups as in_groups
 
 Role: TypeAlias = Literal["coordinator", "site"]
 

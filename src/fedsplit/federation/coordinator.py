@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from fedsplit.channels.patience import Patience
 from fedsplit.errors import InputError, TooFewClients
@@ -18,7 +16,7 @@ from fedsplit.federation.journal import Journal, Recorded
 from fedsplit.federation.keys import SigningKey, public_bytes
 from fedsplit.federation.messages import ENVELOPE, JOINING, LogHead, Proposal, Response
 from fedsplit.federation.study import Study
-from fedsplit.federation.study_file import StudyTable, read_study_file, write_study_file
+from fedsplit.federation.study_file import assigned_keys, read_study_file, write_study_file
 from fedsplit.federation.transport import Transport, Unreachable
 from fedsplit.federation.words import in_lines, study_parts
 
@@ -88,9 +86,6 @@ class Coordinator:
     ...     print(coordinator.run(coordinator.study("visits.toml")).result)
     """
 
-    terms = frozenset(each.name for each in msgspec.structs.fields(StudyTable))
-    """What the table [study] of a study file can have."""
-
     def __init__(
         self,
         folder: Path,
@@ -125,6 +120,11 @@ class Coordinator:
     def study(self, name: str) -> Study:
         """The study in a file of the folder."""
         return read_study_file(self.folder / name)
+
+    @staticmethod
+    def assigned(pairs: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The keys of [study] and of [model] in texts such as ``least=3`` and ``ridge=1``."""
+        return assigned_keys(pairs)
 
     def propose(self, name: str, data: object, terms: Mapping[str, Any], **options: Any) -> Study:
         """Write a study into a new file of the folder; see ``write_study_file``."""

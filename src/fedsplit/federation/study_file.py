@@ -6,11 +6,11 @@ A study file lies in the coordinator's folder, beside the keys, from which the m
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 
@@ -21,8 +21,9 @@ from fedsplit.federation import authority
 from fedsplit.federation.keys import public_bytes
 from fedsplit.federation.regression import RegressionStudy
 from fedsplit.federation.study import Study
-from fedsplit.federation.tables import converted, in_toml
+from fedsplit.federation.tables import converted, given_value, in_toml, key_in_toml
 from fedsplit.regression.analysis import analyse
+from fedsplit.regression.fields import assigned
 from fedsplit.regression.fit import asked_formula
 from fedsplit.regression.model_file import model_options
 from fedsplit.regression.options import FitOptions, Settings
@@ -32,6 +33,9 @@ HEAD = """\
 # A study, for the owners of the sites to approve. `fedsplit study check FILE` shows it in words.
 """
 
+
+WANTED = ('purpose = "…"', 'contact = "…"', "until = 2030-12-31")
+"""Keys that a new study file shows where they are not given."""
 
 ABOUT_MODELS = {each.name for each in fields(Settings)} - {"secure"} | {"formula", "target"}
 """The options of ``fit`` that say what is computed, not where or from which data."""
@@ -59,6 +63,22 @@ class StudyTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def read_study_file(path: Path) -> Study:
     """Read a study; its members are those of the federation in the same folder."""
     return _study(read_toml(path), path)
+
+
+def assigned_keys(pairs: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The keys of [study] and of [model] in texts such as ``least=3`` and ``ridge=1``."""
+    kinds = get_type_hints(StudyTable)
+    terms: dict[str, Any] = {}
+    about_models = []
+    for pair in pairs:
+        key, mark, text = pair.partition("=")
+        if not mark or key not in kinds:
+            about_models.append(pair)
+            continue
+        if key in terms:
+            raise InputError(f"--set {key} is given twice")
+        terms[key] = text if kinds[key] is str else given_value(text)
+    return terms, assigned(FitOptions, about_models)
 
 
 def write_study_file(path: Path, data: object, terms: Mapping[str, Any], **options: Any) -> Study:
@@ -153,6 +173,8 @@ def _text(
     """The content of a study file."""
     lines = [HEAD + "[study]"]
     lines += [f"{key} = {in_toml(value)}" for key, value in terms.items()]
+    # what owners will ask for
+    lines += [f"# {line}" for line in WANTED if line.split()[0] not in terms]
     lines += ["", "[model]"]
     lines += [
         f"{key} = {in_toml(value)}"
@@ -163,7 +185,7 @@ def _text(
         if table:
             lines += ["", f"[model.{name}]"]
             lines += [
-                f"{in_toml(key)} = {in_toml(value)}"
+                f"{key_in_toml(key)} = {in_toml(value)}"
                 for key, value in table.items()
                 if value is not None
             ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from datetime import date
@@ -39,10 +40,15 @@ def given_value(text: str) -> Any:
         return text
 
 
+def key_in_toml(key: str) -> str:
+    """Return a key as TOML has it, quoted where it has to be."""
+    return key if re.fullmatch("[A-Za-z0-9_-]+", key) else in_toml(key)
+
+
 def in_toml(value: Any) -> str:
     """Return a value as TOML has it in one line."""
     if isinstance(value, Mapping):
-        pairs = [f"{in_toml(key)} = {in_toml(each)}" for key, each in value.items()]
+        pairs = [f"{key_in_toml(key)} = {in_toml(each)}" for key, each in value.items()]
         return f"{{{', '.join(pairs)}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(in_toml, value))}]"

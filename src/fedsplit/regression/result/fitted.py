@@ -333,6 +333,13 @@ class FittedModel(ABC):
     def report(self, path: str | Path) -> None:
         """Write a self-contained page: the table, intervals, settings."""
 
+    @staticmethod
+    def check_folder(path: str | Path) -> None:
+        """Raise InputError if ``write`` would replace a file that fedsplit did not write."""
+        from fedsplit.regression.result import io
+
+        io.check_folder(Path(path))
+
     def write(self, path: str | Path) -> None:
         """Write the model, its trace as CSV and its page ``report.html`` into a folder.
 
