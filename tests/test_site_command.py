@@ -359,7 +359,7 @@ def test_a_study_is_decided_at_a_terminal_and_survives_kills_of_a_site(
         running.start()
         master, terminal = pty.openpty()
         processes += [started("north", terminal), started("south"), started("west")]
-        assert "all 7 questions" in read_until(master, b'or "no": ')
+        assert "all 7 questions" in read_until(master, b'or "no":')
         os.write(master, f"yes 0000\nyes {study.hash[:4]}\n".encode())
         west = Path("west.txt")
         until(lambda: "fedsplit site approve west" in west.read_text())

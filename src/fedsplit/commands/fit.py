@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +15,7 @@ import fedsplit as fs
 from fedsplit.commands.help import Command, application
 from fedsplit.commands.interrupts import resumable
 from fedsplit.commands.options import CORE, Json, Set, with_fit_options
-from fedsplit.commands.terminal import in_options, live, wrapped
+from fedsplit.commands.terminal import in_options, live, say, wrapped
 from fedsplit.errors import InputError, NotConverged
 from fedsplit.texts import printable
 
@@ -117,7 +119,10 @@ def present(model: fs.Model, out: Path | None, as_json: bool) -> bool:
     if as_json:
         typer.echo(json.dumps(model.to_dict(), indent=2, allow_nan=False))
     else:
-        typer.echo(wrapped(printable(in_options(model.summary()))))
+        text = in_options(model.summary())
+        if sys.stdout.isatty():
+            text = wrapped(text, shutil.get_terminal_size().columns)
+        typer.echo(printable(text))
         if out is not None:
             typer.echo(f"\npage: {out / 'report.html'}")
     return model.complete
@@ -128,8 +133,7 @@ def show(now: Progress) -> None:
     gap = "not known"
     if now.gap >= 0:
         gap = f"{'at most' if now.proved else 'about'} {now.gap:.1e}"
-    typer.echo(
+    say(
         f"round {now.round:4}   gap {gap:<16}   clients {now.answered}/{now.clients}   "
-        f"floats {now.floats:,}",
-        err=True,
+        f"floats {now.floats:,}"
     )

@@ -9,6 +9,7 @@ import typer
 
 import fedsplit as fs
 from fedsplit.commands.help import Command, Group, application
+from fedsplit.commands.terminal import show_key
 from fedsplit.errors import InputError
 
 keys_app = application(cls=Group, help="The keys and certificates of a federation.")
@@ -39,7 +40,7 @@ def init_command(
     fs.authority.create(folder, [each.strip() for each in host.split(",")], days)
     own = fs.authority.read_certificate(folder / "coordinator.crt")
     typer.echo(f"{folder}: the federation is created, its coordinator has the key")
-    typer.echo(f"  {fs.authority.in_groups(own.key)}")
+    show_key(own.key)
 
 
 @keys_app.command("request", cls=Command)
@@ -62,7 +63,7 @@ def request_command(
     path = folder / f"{name}.csr"
     path.write_bytes(content)
     typer.echo(f"send {path} to the coordinator, and compare the key of {name} by telephone")
-    typer.echo(f"  {fs.authority.in_groups(fs.authority.requested_key(content))}")
+    show_key(fs.authority.requested_key(content))
 
 
 @keys_app.command("sign", cls=Command)
@@ -87,7 +88,7 @@ def sign_command(
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
         _write(folder, path.stem, issued)
-        typer.echo(f"  {fs.authority.in_groups(fs.authority.requested_key(content))}")
+        show_key(fs.authority.requested_key(content))
 
 
 @keys_app.command("renew", cls=Command)
@@ -150,7 +151,8 @@ def list_command(folder: Folder) -> None:
     else:
         shown += [(each.name, each) for each in fs.authority.members(folder)]
     for name, holder in shown:
-        typer.echo(f"{name}, until {holder.ends:%Y-%m-%d}\n  {fs.authority.in_groups(holder.key)}")
+        typer.echo(f"{name}, until {holder.ends:%Y-%m-%d}")
+        show_key(holder.key)
 
 
 def _write(folder: Path, name: str, content: bytes) -> None:

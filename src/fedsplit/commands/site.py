@@ -10,14 +10,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from textwrap import fill
 from typing import Annotated, Any
 
 import typer
 
 import fedsplit as fs
 from fedsplit.commands.help import Command, Group, application
-from fedsplit.commands.terminal import print_error
+from fedsplit.commands.terminal import print_error, say, show_key, wrapped
 from fedsplit.errors import InputError
 from fedsplit.texts import one_line, printable
 
@@ -61,6 +60,8 @@ def init_command(
     given = dict(each.partition("=")[::2] for each in settings or ())
     policy = fs.Site.create(folder, certificate, data, url, given)
     typer.echo(f"{folder}: site {policy.name} answers from {policy.data}")
+    typer.echo("compare the key of its coordinator by telephone")
+    show_key(bytes.fromhex(policy.coordinator))
     typer.echo(f"what it allows: {folder / 'site.toml'}")
 
 
@@ -82,9 +83,9 @@ def start_command(
     Exit status: 2 bad input; 75 the coordinator has to act first, as it revoked the key or has to
     renew a certificate; 130 or 143 stopped.
     """
-    site = _open(folder, _say)
+    site = _open(folder, say)
     if trouble := site.trouble():
-        _say(f"the rows cannot be read yet: {trouble}")
+        say(f"the rows cannot be read yet: {trouble}")
     stop = threading.Event()
     asks = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
     if asks:
@@ -92,7 +93,7 @@ def start_command(
         asking.start()
     else:
         for study in site.waiting():
-            _say(f"study {study.hash[:8]} waits for you: fedsplit site approve {folder}")
+            say(f"study {study.hash[:8]} waits for you: fedsplit site approve {folder}")
     try:
         site.serve(proxy=proxy)
     finally:
@@ -115,7 +116,7 @@ def answer_command(
     """
     if not post.is_dir():
         raise InputError(f"{post}: there is no such folder")
-    site = _open(folder, _say)
+    site = _open(folder, say)
     written = site.answer_files(post)
     for path in written:
         typer.echo(path)
@@ -304,16 +305,9 @@ def _open(folder: Path, watch: Callable[[str], object] = lambda line: None) -> f
     return fs.Site.open(folder, Path(base) / "fedsplit" / "disclosed.db", watch=watch)
 
 
-def _say(line: str) -> None:
-    """Print what happens, with the time."""
-    _show(f"{datetime.now():%H:%M:%S} {line}", 9, err=True)
-
-
-def _show(text: str, indent: int = 2, err: bool = False) -> None:
+def _show(text: str, indent: int = 2) -> None:
     """Print a text that may have come from others, in lines of 80 columns."""
-    if "\n" not in text:  # tables are as wide as they are
-        text = fill(text, 80, subsequent_indent=" " * indent, break_on_hyphens=False)
-    typer.echo(printable(text), err=err)
+    typer.echo(printable(wrapped(text, indent=indent)))
 
 
 def _ask(site: fs.Site, stop: threading.Event) -> None:
@@ -331,26 +325,32 @@ def _ask_about(site: fs.Site, study: Any) -> None:
     trial = site.trial(study.hash)
     _show(f"\n{site.describe(study.hash, trial)}\n")
     digits = study.hash[:4]
+    prompt = f'Type "yes {digits}" to approve, or "no":'
+    if trial.refused:
+        prompt = f'Change site.toml and type "yes {digits}" to try it again, or "no" to decline:'
     while True:
         try:
-            # not by input(), which may write it to stderr
-            typer.echo(f'Type "yes {digits}" to approve, or "no": ', nl=False)
+            # a line of its own, as what happens meanwhile is printed below it
+            typer.echo(prompt)
             answer = input()
         except EOFError:
             return
         if study not in site.waiting():
-            _say(f"study {study.hash[:8]} was decided elsewhere")
+            say(f"study {study.hash[:8]} was decided elsewhere")
             return
         try:
             match answer.lower().split():
                 case ["yes", given] if given == digits:
                     site.approve(study.hash)
+                    say(f"study {study.hash[:8]} is approved, and waits for the other sites")
                 case ["no"]:
                     site.decline(study.hash)
+                    say(f"study {study.hash[:8]} is declined")
                 case _:
                     continue
         except InputError as error:
             print_error(error)
+            continue
         return
 
 

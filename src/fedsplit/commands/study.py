@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +12,7 @@ from fedsplit.commands.fit import present, show
 from fedsplit.commands.help import Command, Group, application
 from fedsplit.commands.interrupts import Terminated
 from fedsplit.commands.options import Json
-from fedsplit.commands.terminal import live
+from fedsplit.commands.terminal import live, say
 from fedsplit.errors import InputError
 
 study_app = application(cls=Group, help="Studies: what a coordinator computes.")
@@ -148,15 +147,15 @@ def run_command(
     chosen: dict[str, Any] = {} if method is None else {"method": method}
     if without:
         chosen["without"] = dict.fromkeys(without, "by the coordinator")
-    with fs.HttpsTransport(file.parent, host.strip("[]"), int(port), status=_say) as transport:
+    with fs.HttpsTransport(file.parent, host.strip("[]"), int(port), status=say) as transport:
         coordinator = fs.Coordinator.open(
-            file.parent, transport, patience=patience, wait=wait, watch=_say
+            file.parent, transport, patience=patience, wait=wait, watch=say
         )
-        _say(f"study {study.hash[:8]} is proposed on {host}:{transport.port}")
+        say(f"study {study.hash[:8]} is proposed on {host}:{transport.port}")
         try:
             found = coordinator.run(study, progress=show if live() else None, **chosen)
         except (KeyboardInterrupt, Terminated):
-            _say("interrupted: the same command goes on from here")
+            say("interrupted: the same command goes on from here")
             raise
     _conclude(found, out, as_json)
 
@@ -182,7 +181,7 @@ def ask_command(
     """
     study = _study(file)
     transport = fs.FileTransport.open(post, file.parent)
-    found = fs.Coordinator.open(file.parent, transport, watch=_say).run(study)
+    found = fs.Coordinator.open(file.parent, transport, watch=say).run(study)
     for path in transport.written:
         typer.echo(path)
     _result(found)
@@ -231,10 +230,6 @@ def _check_folder(out: Path | None) -> None:
     """Before anything is asked, raise InputError for a folder that cannot be written."""
     if out is not None:
         fs.Model.check_folder(out)
-
-
-def _say(line: str) -> None:
-    typer.echo(f"{time.strftime('%H:%M:%S')} {line}", err=True)
 
 
 def _result(found: fs.StudyResult | fs.Interruption) -> fs.StudyResult:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import re
 import shlex
-import shutil
 import sys
 import warnings
 from collections.abc import Mapping
+from datetime import datetime
 from functools import cache
 from importlib.metadata import requires
 from textwrap import TextWrapper
@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
+import fedsplit as fs
 from fedsplit.commands.options import CORE
 from fedsplit.regression.fields import options_of
 from fedsplit.regression.options import FitOptions
-from fedsplit.texts import one_line
+from fedsplit.texts import one_line, printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -46,21 +47,32 @@ def progress() -> Progress:
     )
 
 
-def wrapped(text: str) -> str:
-    """A text whose long lines break between words, where stdout is a terminal.
+def wrapped(text: str, columns: int = 80, indent: int = 2) -> str:
+    """A text whose long lines break between words.
 
     Lines of several facts, which have wider spaces between them, break there.
     """
-    if not sys.stdout.isatty():
-        return text
     fill = TextWrapper(
-        shutil.get_terminal_size().columns,
-        subsequent_indent="  ",
+        columns,
+        subsequent_indent=" " * indent,
         break_long_words=False,
         break_on_hyphens=False,
     ).fill
-    lines = (SINGLE.sub("\xa0", line) if "   " in line else line for line in text.splitlines())
-    return "\n".join(map(fill, lines)).replace("\xa0", " ")
+    lines = (
+        SINGLE.sub("\xa0", line) if "   " in line.lstrip() else line for line in text.split("\n")
+    )
+    shown = (fill(line) if len(line) > columns else line for line in lines)
+    return "\n".join(shown).replace("\xa0", " ")
+
+
+def show_key(key: bytes) -> None:
+    """Print a public key as people compare it by telephone."""
+    typer.echo(wrapped(f"  {fs.authority.in_groups(key)}", 44))
+
+
+def say(line: str) -> None:
+    """Print on stderr what happens, with the time; texts of others may be in it."""
+    typer.echo(printable(wrapped(f"{datetime.now():%H:%M:%S} {line}", indent=9)), err=True)
 
 
 def live() -> bool:

@@ -17,6 +17,7 @@ from fedsplit.federation import masks
 from fedsplit.federation.questions import encode_request
 from fedsplit.federation.site.rows import StudyRows
 from fedsplit.federation.study import Study
+from fedsplit.regression.client.guards.thresholds import ADVICE
 from fedsplit.regression.client.questions import FitQuestion
 
 
@@ -133,7 +134,7 @@ def tried(study: Study, name: str, rows: StudyRows) -> Trial:
             warnings.simplefilter("ignore")  # about a model that nobody will see
             study.analysis.run(channel, study.secure)
     except _Refused as error:
-        refused = str(error)
+        refused = str(error).replace(ADVICE, "change it in site.toml, or decline the study")
     except (ValueError, ArithmeticError, RuntimeError) as error:
         # A model of all sites may well be none of one of them.
         ended = str(error)

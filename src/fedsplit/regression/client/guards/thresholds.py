@@ -330,6 +330,10 @@ def _may_be_alike(A: Array) -> Mask:
     return suspects
 
 
+ADVICE = "leave the client out, or relax this rule"
+"""What can be done in a fit about a rule that is broken."""
+
+
 def refuse(found: Sequence[Finding], rules: Rules) -> None:
     """Raise the first finding as InputError, if the rules say so."""
     if rules.refuse and found:
@@ -337,7 +341,7 @@ def refuse(found: Sequence[Finding], rules: Rules) -> None:
         if len(found) > 1:
             more = f" (and {len(found) - 1} more)"
         rule = f" (rule {found[0].rule})" * bool(found[0].rule)
-        raise InputError(f"{found[0].one}{more}{rule}: leave the client out, or relax this rule")
+        raise InputError(f"{found[0].one}{more}{rule}: {ADVICE}")
 
 
 def _few_rows(client: str, n: int, rules: Rules) -> Finding:
