@@ -85,7 +85,7 @@ def print_error(error: Exception | str) -> None:
     text = str(error)
     if isinstance(error, OSError):
         text = f"{error.filename or 'output'}: {error.strerror or error}"
-    if isinstance(error, ImportError):
+    if isinstance(error, ImportError) and error.name:
         text = f"a package that fedsplit needs cannot be imported ({error}): {_mend(error.name)}"
     typer.echo(f"fedsplit: error: {one_line(in_options(text))}", err=True)
 
