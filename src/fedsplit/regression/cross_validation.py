@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,11 +14,10 @@ from fedsplit.clients.questions import Decrement, ProofScalars, Value
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError, listed
 from fedsplit.methods.information import FedSplitInformation
-from fedsplit.regression.client.coding import Frame
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import Agreement
 from fedsplit.regression.server.coordinates import Pool
-from fedsplit.regression.server.federation import AboutCosts, CodedRows
+from fedsplit.regression.server.federation import AboutCosts
 from fedsplit.regression.server.glm import follow, in_robust_units
 from fedsplit.regression.server.problem import INFORMATION, FitProblem, set_up
 
@@ -130,14 +129,6 @@ def _check_fold(agreement: Agreement, fold: Fold) -> None:
         raise InputError(f"{fold.title}, {lacks[0]}, or use other folds")
 
 
-@dataclass(frozen=True, eq=False)
-class HeldOut:
-    """The costs of clients that take no part in a fit, in its coordinates; see ``RowCosts``."""
-
-    rows: CodedRows
-    frame: Frame
-
-
 def _held_out(
     agreement: Agreement, settings: Settings, fold: Fold, penalties: Sequence[tuple[float, float]]
 ) -> Dialogue[Array]:
@@ -154,7 +145,8 @@ def _held_out(
     problem = yield from in_robust_units(problem)
     problem = problem.with_ridge(np.zeros(problem.d))
     points = yield from _points(problem, penalties)
-    costs = HeldOut(outside, problem.frame)
+    # the costs of the held-out rows, in the coordinates of the others
+    costs = replace(problem, rows=outside)
     start = np.zeros(problem.d)
     answer = yield AboutCosts(costs, Decrement(start, start))
     floor = ProofScalars(**answer.parts).floor.sum()

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from fedsplit.loop.certificate import Certificate
 from fedsplit.loop.conversation import Conversation
 from fedsplit.loop.result import Diverged
 from fedsplit.loop.trace import Row, Trace
-from fedsplit.regression.client.coding import Coding, Frame, key_of
+from fedsplit.regression.client.coding import Coding, key_of
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import Moments
 from fedsplit.regression.client.guards.thresholds import Finding
@@ -39,6 +39,9 @@ from fedsplit.regression.client.questions import FitQuestion, Settle, SumAnswer,
 from fedsplit.regression.client.statistics import DesignMoments, moments_of
 from fedsplit.statistic import Statistic, Values
 from fedsplit.threads import one_blas_thread
+
+if TYPE_CHECKING:  # a problem is made of rows that the driver has asked about
+    from fedsplit.regression.server.problem import FitProblem
 
 R = TypeVar("R")
 
@@ -79,27 +82,13 @@ class CodedRows:
         return Coding(self.plan, self.strict, self.names)
 
 
-class RowCosts(Protocol):
-    """Costs that are made of coded rows."""
-
-    @property
-    def rows(self) -> CodedRows: ...
-
-    @property
-    def frame(self) -> Frame:
-        """The coordinates, and the ridge."""
-
-
 class AboutCosts(NamedTuple):
-    """A question about costs.
+    """A question about the costs of a problem: of the core, an effect, or about their rows.
 
-    Attributes
-    ----------
-    question : CostQuestion, FitQuestion or effect
-        The answer to a ``FitQuestion`` is a list with one entry for each client.
+    The answer to a ``FitQuestion`` is a list with one entry for each client.
     """
 
-    costs: RowCosts
+    problem: FitProblem
     question: Any
 
 
@@ -204,8 +193,8 @@ class FitDriver:
         self.begun = len(members.history.exchanges)
         self._rounds = rounds
         self._report = report
-        # by the identity of the costs, which are kept so that it stays theirs
-        self._conversations: dict[int, tuple[RowCosts, Conversation]] = {}
+        # by the identity of the problem, which is kept so that it stays its own
+        self._conversations: dict[int, tuple[FitProblem, Conversation]] = {}
 
     def run(self, dialogue: Dialogue[R], watch: Callable[[Any, Any], object] | None = None) -> R:
         """Carry a dialogue to its end; ``watch`` sees every question with its answer."""
@@ -237,55 +226,50 @@ class FitDriver:
                 return self.members.summed
             case BeforeSums(dialogue=before):
                 return None if self._before is None else FitDriver(self._before).run(before)
-            case AboutCosts(costs=costs, question=asked):
-                pass
-            case _:
-                raise InputError(f"a dialogue about rows yields questions, not {question!r}")
-        conversation = self._conversation(costs)
-        match asked:
+            case AboutCosts(problem=problem, question=asked):
+                return self._ask_about_costs(problem, asked)
+        raise InputError(f"a dialogue about rows yields questions, not {question!r}")
+
+    def clients(self, problem: FitProblem) -> FitClients:
+        """The clients of a problem, for whoever asks them himself."""
+        return FitClients(self.members, problem)
+
+    def _ask_about_costs(self, problem: FitProblem, question: Any) -> Any:
+        if id(problem) not in self._conversations:
+            made = Conversation(self.clients(problem), rounds=self._rounds, trace=self.trace)
+            self._conversations[id(problem)] = problem, made
+        conversation = self._conversations[id(problem)][1]
+        clients = conversation.clients
+        assert isinstance(clients, FitClients)
+        match question:
             case FitQuestion():
-                clients = conversation.clients
-                assert isinstance(clients, FitClients)
-                return clients.entries(asked)
+                return clients.entries(question)
             case InTrace(question=inner):
-                answers = self.ask(AboutCosts(costs, inner))
+                entries = clients.entries(inner)
                 conversation.note(self.members.history.exchanges.pop())
-                return answers
+                return entries
             case Everyone(question=inner):
-                clients = conversation.clients
                 conversation.clients = clients.insistent()
                 try:
                     return conversation.ask(inner)
                 finally:
                     conversation.clients = clients
             case Reported():
-                return self._show(costs, conversation, asked)
-        return conversation.ask(asked)
-
-    def clients(self, costs: RowCosts) -> FitClients:
-        """The clients of these costs, for whoever asks them himself."""
-        members = self.members.only(costs.rows.names)
-        return FitClients(members, _codings(members, costs.rows), costs)
-
-    def _conversation(self, costs: RowCosts) -> Conversation:
-        if id(costs) not in self._conversations:
-            made = Conversation(self.clients(costs), rounds=self._rounds, trace=self.trace)
-            self._conversations[id(costs)] = costs, made
-        return self._conversations[id(costs)][1]
+                return self._show(problem, clients, question)
+        return conversation.ask(question)
 
     def _ask_about_rows(self, questions: Mapping[str, FitQuestion]) -> dict[str, dict[str, Any]]:
         """Ask each cohort what is for it, in one exchange."""
         members = self.members
         if all(each.names for each in questions.values()):
             members = members.only([name for each in questions.values() for name in each.names])
-        requests: dict[int, Request] = {}
         own: dict[int, dict[str, FitQuestion]] = {}
         for at, names in members.cohorts.items():
-            among = () if members.summed else names
-            parts = {key: each.among(among) for key, each in questions.items()}
+            parts = {
+                key: each.among(() if members.summed else names) for key, each in questions.items()
+            }
             own[at] = {key: each for key, each in parts.items() if each is not None}
-            if own[at]:
-                requests[at] = Request(joined(own[at]))
+        requests = {at: Request(joined(parts)) for at, parts in own.items() if parts}
         replies = _heard(members, requests, partial(members.ask, insist=True))
         answers: dict[str, dict[str, Any]] = {key: {} for key in questions}
         for at, reply in replies.items():
@@ -294,21 +278,19 @@ class FitDriver:
                 answers[key] |= zip(part.names or members.cohorts[at], entries, strict=True)
         return answers
 
-    def _show(self, costs: RowCosts, conversation: Conversation, effect: Reported) -> None:
+    def _show(self, problem: FitProblem, clients: FitClients, effect: Reported) -> None:
         """Report a round, with a proof of its gap if that is quick and costs nothing."""
         if self._report is None:
             return
-        clients = conversation.clients
         bound = effect.proved
         # with more coefficients a proof takes longer than a round
         if effect.proof is not None and not clients.recorded and clients.d <= 200:
             bound = converse(effect.proof, clients).gap
-        gap = effect.gap if bound is None else bound
         rows = self.trace.rows
         m = clients.m * clients.stands_for
         now = Progress(
             round=len(rows),
-            gap=gap * costs.frame.scaling.unit**2,
+            gap=(effect.gap if bound is None else bound) * problem.unit,
             # a proof is asked until all have answered
             answered=rows[-1].answered if rows and effect.proved is None else m,
             clients=m,
@@ -318,8 +300,8 @@ class FitDriver:
         self._report(now)
 
 
-def about(costs: RowCosts, dialogue: Dialogue[R]) -> Dialogue[R]:
-    """A dialogue whose questions are about these costs."""
+def about(problem: FitProblem, dialogue: Dialogue[R]) -> Dialogue[R]:
+    """A dialogue whose questions are about the costs of a problem."""
     event: Any = None
     while True:
         try:
@@ -328,7 +310,7 @@ def about(costs: RowCosts, dialogue: Dialogue[R]) -> Dialogue[R]:
             result: R = end.value
             return result
         try:
-            event = yield AboutCosts(costs, question)
+            event = yield AboutCosts(problem, question)
         except NoAnswer as interruption:
             event = interruption
 
@@ -336,21 +318,13 @@ def about(costs: RowCosts, dialogue: Dialogue[R]) -> Dialogue[R]:
 def code_rows(
     rows: CodedRows,
 ) -> Dialogue[tuple[CodedRows, list[Moments], list[Sequence[Finding]]]]:
-    """Have the clients code their rows.
-
-    Returns
-    -------
-    rows : CodedRows
-        With what the clients allow, and the moments by which their rows are recognised.
-    moments, warnings : list of Moments, list of sequences of Finding
-        Of each client.
-    """
+    """Have the clients code their rows: these with what clients allow, their moments, warnings."""
     coded: dict[str, SumAnswer] = yield SumQuestion({"": DesignMoments()}, rows.coding)
     told = {name: coded[name].values[""] for name in rows.names}
     matrices, directions = np.sum([each["withholds"][0] for each in told.values()], axis=0) == 0
-    found = replace(rows, matrices=bool(matrices), directions=bool(directions), told=told)
+    rows = replace(rows, matrices=bool(matrices), directions=bool(directions), told=told)
     moments = [moments_of(each, rows.plan) for each in told.values()]
-    return found, moments, [coded[name].warnings for name in rows.names]
+    return rows, moments, [coded[name].warnings for name in rows.names]
 
 
 def sums_of(
@@ -372,36 +346,28 @@ def release_rows(channel: Channel) -> None:
             cohort.release()
 
 
-def _codings(members: Members, rows: CodedRows) -> dict[int, Coding]:
-    """By cohort, the coding of its clients' rows."""
-    # sums are those of all clients, under whatever name a channel has for them together
-    return {
-        at: Coding(rows.plan, rows.strict, () if members.summed else names)
-        for at, names in members.cohorts.items()
-    }
-
-
 class FitClients(RemoteClients):
     """Clients whose costs are made of coded rows, in coordinates that come with the first question.
 
-    Parameters
-    ----------
-    codings : dict of Coding
-        By cohort.
+    Their answers to those coordinates are known: the moments of the rows.
     """
 
-    def __init__(self, members: Members, codings: dict[int, Coding], costs: RowCosts) -> None:
-        frame = costs.frame
-        told = costs.rows.told
-        identified = {at: [told[name] for name in members.cohorts[at]] for at in codings}
+    def __init__(self, members: Members, problem: FitProblem) -> None:
+        rows, frame = problem.rows, problem.frame
+        members = members.only(rows.names)
+        cohorts = members.cohorts.items()
+        # sums are those of all clients, under whatever name a channel has for them together
+        codings = {
+            at: replace(rows.coding, names=() if members.summed else names) for at, names in cohorts
+        }
         super().__init__(
             members,
             len(frame.ridge),
             {at: Settle(coding, frame) for at, coding in codings.items()},
             {at: key_of(coding, frame) for at, coding in codings.items()},
-            identified,
+            {at: [rows.told[name] for name in names] for at, names in cohorts},
         )
-        self.hessians = costs.rows.matrices
+        self.hessians = rows.matrices
         if members.summed:
             self.stands_for = len(members.summed)
             self.words = LIMBS
@@ -453,12 +419,12 @@ def _heard(
         down *= answered
         up *= answered * LIMBS
     kind = next(iter(questions.values())).kind
-    row = Row(math.nan, math.nan, kind, 0.0, up, down, answered, seconds)
+    latency = None
     if members.patience is not None:
         latency = {
             name: reply.seconds for at, reply in replies.items() for name in members.cohorts[at]
         }
-        row = row._replace(latency=latency)
+    row = Row(math.nan, math.nan, kind, 0.0, up, down, answered, seconds, latency=latency)
     members.history.exchanges.append(row)
     return replies
 
