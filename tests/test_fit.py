@@ -17,6 +17,7 @@ from fedsplit.penalties.coordinatewise import NonNegativeElasticNet
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.server import minimise
 from fedsplit.regression.server.federation import Progress
+from fedsplit.regression.server.inference import proof_of
 from hospitals import FORMULA, RANDHIE, people, proved
 
 
@@ -266,12 +267,12 @@ def test_a_proof_is_about_the_objective_with_its_penalty() -> None:
     slope = gradients.sum(axis=0) + l2 * x
     radius = math.sqrt(slope @ np.linalg.solve(H, slope))
     for least in (None, information.sum(axis=0)):
-        found = minimise.proof_of(x, gradients, information, quadratic, penalty, l2 * x, least)
+        found = proof_of(x, gradients, information, quadratic, penalty, l2 * x, least)
         assert found.certificate.radius == pytest.approx(radius, rel=1e-9)
         np.testing.assert_allclose(found.hessian, H, rtol=1e-12)
     # a Hessian that may be smaller proves less
     less = 0.5 * information.sum(axis=0)
-    found = minimise.proof_of(x, gradients, information, quadratic, penalty, l2 * x, less)
+    found = proof_of(x, gradients, information, quadratic, penalty, l2 * x, less)
     assert (found.certificate.radius or 0.0) > radius
 
 

@@ -32,7 +32,8 @@ from fedsplit.regression.result.table import TableText, aligned, shortened
 from fedsplit.regression.server.agreement import Agreement
 from fedsplit.regression.server.bias import ClientsAtHand
 from fedsplit.regression.server.federation import FitDriver, about
-from fedsplit.regression.server.glm import Measures, fit_problem, follow, in_robust_units
+from fedsplit.regression.server.glm import fit_problem, follow, in_robust_units
+from fedsplit.regression.server.inference import ask_fit
 from fedsplit.regression.server.minimise import Minimum
 from fedsplit.regression.server.problem import FitProblem, set_up
 from fedsplit.regression.server.report import FitCertificate
@@ -248,13 +249,12 @@ def regularisation(
         steps[0] = (EVERYTHING, penalties[0][1])
     minima = yield from follow(problem, steps, null)
 
-    measures = Measures(problem)
     certificates, unproved = [], []
     for lam, each in zip(lambdas, minima, strict=True):
-        point = yield from about(problem, measures.of_proof(each.proof))
+        point = yield from about(problem, ask_fit(each.point, last=False))
         certificates.append(point.certificate)
         if not each.converged:
-            what = f"the tolerance is not proved ({each.proof.certificate.reason})"
+            what = f"the tolerance is not proved ({each.point.proof.certificate.reason})"
             several = f"values of lambda, {what}"
             unproved.append(Finding(f"{lam}", f"lambda {lam:.5g}: {what}", several, f"{lam:.5g}"))
 
@@ -288,7 +288,7 @@ def _lambda_max(problem: FitProblem, null: Minimum, l1_ratio: float) -> float:
     g is the gradient at ``null``, the model without them, and w_i the factor of l1 in the
     coordinates of the rounds.
     """
-    g = null.proof.gradients.sum(axis=0)
+    g = null.point.proof.gradients.sum(axis=0)
     w = problem.penalised(1)
     # a constraint keeps a coefficient at zero if its gradient is positive, however large
     steepness = np.where(problem.nonnegative, np.maximum(-g, 0.0), np.abs(g))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -22,7 +22,8 @@ from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
 from fedsplit.loop.certificate import Certificate
 from fedsplit.regression.server.federation import Reported
-from fedsplit.regression.server.minimise import Minimum, Proof
+from fedsplit.regression.server.inference import Point, Proof
+from fedsplit.regression.server.minimise import Minimum
 from fedsplit.regression.server.problem import FitProblem, inverse
 
 
@@ -100,20 +101,7 @@ class FirthPoint:
         return self.score + self.lag
 
 
-@dataclass(frozen=True)
-class FirthMinimum(Minimum):
-    """Where the rounds ended.
-
-    Attributes
-    ----------
-    point : FirthPoint
-        At x.
-    """
-
-    point: FirthPoint = field(kw_only=True)
-
-
-def firth(problem: FitProblem, x: Array) -> Dialogue[FirthMinimum]:
+def firth(problem: FitProblem, x: Array) -> Dialogue[tuple[Minimum, FirthPoint]]:
     """Find a stationary point of the penalised likelihood, from x.
 
     Each question is about a new x, with the inverse of the last H for V. Where that moves the score
@@ -141,7 +129,8 @@ def firth(problem: FitProblem, x: Array) -> Dialogue[FirthMinimum]:
     )
     proof = Proof(now.x, parts["gradient"], unpacked(now.hessians), scalars, certificate)
     proofs = [(search.count, certificate)]
-    return FirthMinimum(proof, proofs, search.count, now.distance <= search.tol, point=now)
+    converged = now.distance <= search.tol
+    return Minimum(Point(problem, proof), proofs, search.count, converged), now
 
 
 @dataclass

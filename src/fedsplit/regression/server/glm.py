@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,10 +19,10 @@ from fedsplit.penalties.penalty import FitPenalty
 from fedsplit.regression.client.design import Recession
 from fedsplit.regression.client.guards.thresholds import in_lines
 from fedsplit.regression.client.questions import SumAnswer, SumQuestion
-from fedsplit.regression.client.statistics import CostAlong, ResidualSizes, with_ridge
+from fedsplit.regression.client.statistics import ResidualSizes
 from fedsplit.regression.server.agreement import Agreement
-from fedsplit.regression.server.federation import AboutCosts, InTrace, about
-from fedsplit.regression.server.firth import FirthMinimum, firth
+from fedsplit.regression.server.federation import AboutCosts, about
+from fedsplit.regression.server.firth import FirthPoint, firth
 from fedsplit.regression.server.inference import (
     MOST_ROUNDING,
     Point,
@@ -31,9 +30,8 @@ from fedsplit.regression.server.inference import (
     estimates_of,
     fit_of,
     null_deviance,
-    statistics_of,
 )
-from fedsplit.regression.server.minimise import PROOF, Minimum, Proof, minimise, proof_of
+from fedsplit.regression.server.minimise import PROOF, Minimum, minimise
 from fedsplit.regression.server.problem import FitProblem, inverse, set_up
 from fedsplit.regression.server.report import (
     Estimates,
@@ -142,7 +140,7 @@ def in_robust_units(problem: FitProblem) -> Dialogue[FitProblem]:
     rounding = 1e-9 * before
     for _ in range(20):
         before = plain.frame.spread
-        found = yield from estimate(plain, None, x, Measures(plain))
+        found = yield from estimate(plain, None, x)
         x = found.x
         after = yield from with_spread(plain, x, before)
         if after.frame.spread < rounding:
@@ -159,13 +157,12 @@ def fit_problem(
     """Find the minimum of a regression, and all numbers of its table."""
     settings = problem.settings
     start = problem.start(reached)
-    measures = Measures(problem)
-    found: Minimum
+    penalised: FirthPoint | None = None
     if settings.firth:
-        found = yield from about(problem, firth(problem, start))
+        found, penalised = yield from about(problem, firth(problem, start))
     else:
-        found = yield from estimate(problem, problem.penalty(settings.l1), start, measures)
-    point = yield from about(problem, measures.at_end(found))
+        found = yield from estimate(problem, problem.penalty(settings.l1), start)
+    point = yield from about(problem, ask_fit(found.point, last=True))
     null = yield from about(problem, null_deviance(point))
     made = FitReport(
         problem,
@@ -176,8 +173,8 @@ def fit_problem(
         found.converged and point.arithmetic <= MOST_ROUNDING,
         [],
     )
-    if isinstance(found, FirthMinimum):
-        made = with_firth(made, found)
+    if penalised is not None:
+        made = with_firth(made, penalised)
     if found.limit is not None:
         made = with_limit(made, found.limit)
     made.warnings.extend(warnings_of(made, point))
@@ -185,17 +182,13 @@ def fit_problem(
 
 
 def estimate(
-    problem: FitProblem,
-    penalty: FitPenalty | None,
-    start: Array,
-    measures: Measures,
-    state: Any = None,
+    problem: FitProblem, penalty: FitPenalty | None, start: Array, state: Any = None
 ) -> Dialogue[Minimum]:
     """The minimum under a penalty of the server, from a start or from a state of the method."""
     method: Method[Any] = parse(problem.settings.method)
     if penalty is not None:
         method = method.with_penalty(penalty)
-    return (yield from about(problem, minimise(problem, method, measures, start, state)))
+    return (yield from about(problem, minimise(problem, method, start, state)))
 
 
 def follow(
@@ -206,7 +199,6 @@ def follow(
     Each search resumes from the state, gradients and Hessians of the one before it, the first one
     from ``last``.
     """
-    measures = Measures(problem)
     minima = []
     for l1, ridge in penalties:
         penalty = problem.penalty(l1, ridge)
@@ -215,100 +207,27 @@ def follow(
             method: Any = parse(problem.settings.method)
             suited: Any = replace(method, penalty=penalty).suited(problem.m, problem.d)
             state = suited.resume(last.state)
-        last = yield from estimate(problem, penalty, problem.start({}), measures, state)
+        last = yield from estimate(problem, penalty, problem.start({}), state)
         minima.append(last)
     return minima
 
 
-class Measures:
-    """How well models of a problem fit: each point is asked about once."""
-
-    def __init__(self, problem: FitProblem) -> None:
-        self._problem = problem
-        self._last: Point | None = None
-        self._closed = False  # whether all was asked about it
-
-    def distance(self, proof: Proof) -> Dialogue[float]:
-        """How many standard errors a coefficient is off at most, by a proof; inf if unknown."""
-        if proof.certificate.radius is None:
-            return math.inf
-        point = yield from self.of_proof(proof)
-        return point.distance
-
-    def of_proof(self, proof: Proof) -> Dialogue[Point]:
-        """The point of a proof, with what a distance in standard errors needs."""
-        return (yield from self._at(proof, last=False))
-
-    def closing(self, x: Array, before: Proof) -> Dialogue[Proof | None]:
-        """A proof at x, together with how well the model of x fits: one exchange.
-
-        None where the dispersion, and with it the log-likelihood, is known after the proof alone.
-        """
-        problem = self._problem
-        if problem.family.dispersed or not problem.family.has_likelihood:
-            return None
-        point = self._point(before._replace(x=x))
-        round_at_x = CostAlong(x, np.eye(problem.d), curved=True)
-        asked = {**statistics_of(point, last=True), "round": round_at_x}
-        answers: list[SumAnswer] = yield InTrace(SumQuestion(asked))
-        fits = [each.values for each in answers]
-        share = problem.frame.ridge / problem.m
-        costs = [with_ridge(each["round"], x, share) for each in fits]
-        unknown = np.zeros(len(costs))
-        scalars = before.scalars._replace(  # the others do not depend on x
-            value=np.array([each["value"][0, 0] for each in costs]),
-            leverage=unknown + np.inf,
-            steady=unknown,
-        )
-        gradients = np.stack([each["slope"][:, 0] for each in costs])
-        information = np.stack([each["curvature"] for each in costs])
-        proof = proof_of(x, gradients, information, scalars)
-        self._last = replace(point, proof=proof, fits=fits)
-        self._closed = True
-        return proof
-
-    def at_end(self, found: Minimum) -> Dialogue[Point]:
-        """The point at which the rounds have ended."""
-        point = yield from self._at(found.proof, last=True)
-        if found.limit is None:
-            return point
-        sizes = zip(point.sizes.items(), found.limit.receding, strict=True)
-        return replace(point, sizes={name: n - gone for (name, n), gone in sizes})
-
-    def _point(self, proof: Proof) -> Point:
-        problem = self._problem
-        named = zip(problem.rows.names, problem.moments, strict=True)
-        return Point(problem, proof, {name: each.n for name, each in named})
-
-    def _at(self, proof: Proof, last: bool) -> Dialogue[Point]:
-        point = self._point(proof)
-        before = self._last
-        if before is not None and np.array_equal(before.proof.x, proof.x):
-            # the calibration of a classifier is asked for at the end alone
-            complete = self._closed or (before.fits and not self._problem.family.binary)
-            if complete or not last:
-                return replace(point, fits=before.fits)
-        self._last = yield from ask_fit(point, last)
-        self._closed = last
-        return self._last
-
-
-def with_firth(made: FitReport, found: FirthMinimum) -> FitReport:
+def with_firth(made: FitReport, point: FirthPoint) -> FitReport:
     """The numbers of R's logistf: standard errors by the augmented information."""
     problem = made.problem
     back = np.where(problem.kept[:, None], problem.back, np.nan)
     # of the coordinates, and of the ways to choose the successes of groups
     volume = float(np.linalg.slogdet(problem.back[problem.kept])[1])
-    constant = (made.fit.llf or 0.0) + float(found.proof.scalars.value.sum())
+    constant = (made.fit.llf or 0.0) + float(made.found.point.proof.scalars.value.sum())
     df = problem.d - (problem.pool.intercept is not None)
-    value = constant - found.point.objective - volume
+    value = constant - point.objective - volume
     penalised = PenalisedLikelihood(value, _penalised_null(problem, constant - volume), df)
-    covariance = back @ inverse(found.point.augmented) @ back.T
+    covariance = back @ inverse(point.augmented) @ back.T
     return replace(
         made,
         estimates=replace(made.estimates, covariance=covariance, robust=None),
         fit=replace(made.fit, penalised=penalised),
-        certificate=replace(made.certificate, stationary=found.point.distance),
+        certificate=replace(made.certificate, stationary=point.distance),
     )
 
 

@@ -23,7 +23,8 @@ from fedsplit.clients.questions import ProofScalars
 from fedsplit.clients.stacked import QUIET
 from fedsplit.data.pooled.function import State
 from fedsplit.dialogue import Dialogue
-from fedsplit.loop.certificate import ScaledHessian, near
+from fedsplit.loop.certificate import Certificate, Facts, ScaledHessian, near
+from fedsplit.penalties.penalty import FitPenalty
 from fedsplit.regression.client.design import Calibration, products_among
 from fedsplit.regression.client.questions import SumAnswer, SumQuestion
 from fedsplit.regression.client.statistics import (
@@ -34,6 +35,7 @@ from fedsplit.regression.client.statistics import (
     LogLikelihood,
     PearsonSquares,
     ScoreProducts,
+    with_ridge,
 )
 from fedsplit.regression.server.agreement import Agreement
 from fedsplit.regression.server.clustered import (
@@ -42,7 +44,7 @@ from fedsplit.regression.server.clustered import (
     summed_covariance,
 )
 from fedsplit.regression.server.coordinates import Coordinates, Pool
-from fedsplit.regression.server.minimise import Proof
+from fedsplit.regression.server.federation import InTrace
 from fedsplit.regression.server.problem import FitProblem, inverse
 from fedsplit.regression.server.report import (
     Estimates,
@@ -51,6 +53,7 @@ from fedsplit.regression.server.report import (
     PooledMoments,
     fingerprint_of,
 )
+from fedsplit.regression.server.separation import regular
 from fedsplit.statistic import Statistic, Values
 
 ROUNDING = np.finfo(np.float64).eps / 2.0
@@ -220,22 +223,90 @@ MOST_ROUNDING = 1e-6
 """In standard errors: a fit that the arithmetic may have moved further is not converged."""
 
 
+class Proof(NamedTuple):
+    """What the clients answered at x, and what it proves.
+
+    Attributes
+    ----------
+    x : (d,) array
+    gradients : (m, d) array
+    information : (m, d, d) array
+        The Hessians, each with its share of the penalty's ridge.
+    kernel : (d, k) array or None
+        An orthonormal basis of the directions that nothing determines in the limit of a fit whose
+        coefficients grow without bound; None where there are none.
+    """
+
+    x: Array
+    gradients: Array
+    information: Array
+    scalars: ProofScalars
+    certificate: Certificate
+    kernel: Array | None = None
+
+    @property
+    def hessian(self) -> Array:
+        """The information of all clients, (d, d), made regular along the kernel."""
+        return regular(self.information.sum(axis=0), self.kernel)
+
+
+def proof_of(
+    x: Array,
+    gradients: Array,
+    information: Array,
+    scalars: ProofScalars,
+    penalty: FitPenalty | None = None,
+    subgradient: Array | None = None,
+    least: Array | None = None,
+    kernel: Array | None = None,
+) -> Proof:
+    """What follows from answers at x.
+
+    Parameters
+    ----------
+    x, gradients, information, scalars, kernel
+        As in ``Proof``, without the penalty. Along a kernel F is constant, but for rounding, and
+        the proof is about all other directions.
+    subgradient : (d,) array or None
+        One of the penalty at x.
+    least : (d, d) array or None
+        At most the Hessian of the sum; None where that is known.
+    """
+    H = information.sum(axis=0) if least is None else least.copy()
+    if penalty is not None:
+        information = add_diagonal(information.copy(), penalty.l2 / len(gradients))
+        add_diagonal(H[None], penalty.l2)
+    slope = gradients.sum(axis=0)
+    if subgradient is not None:
+        slope = slope + subgradient
+    certificate = Facts(x, slope, scalars, penalty).certificate(regular(H, kernel))
+    return Proof(x, gradients, information, scalars, certificate, kernel)
+
+
 @dataclass(frozen=True)
 class Point:
     """A proof, with what the clients answered about how well the model fits there.
 
     Attributes
     ----------
-    sizes : mapping of str to int
-        How many rows of each client the model is of.
     fits : sequence of mappings
         What each client answered to each statistic; empty where nothing of it is needed.
+    receding : sequence of int
+        How many rows of each client the model is without; empty if it is of all.
     """
 
     problem: FitProblem
     proof: Proof
-    sizes: Mapping[str, int]
     fits: Sequence[Mapping[str, Values]] = ()
+    receding: Sequence[int] = ()
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """How many rows of each client the model is of."""
+        rows, moments = self.problem.rows, self.problem.moments
+        gone = self.receding or [0] * len(moments)
+        counts = zip(rows.names, moments, gone, strict=True)
+        return {name: each.n - without for name, each, without in counts}
 
     def sum_of(self, statistic: str, part: str) -> Array | None:
         """The sum over clients of a part of what they answered; None if it was not asked for."""
@@ -369,21 +440,45 @@ def statistics_of(point: Point, last: bool) -> dict[str, Statistic]:
 
 
 def ask_fit(point: Point, last: bool) -> Dialogue[Point]:
-    """Ask how well the model of a proof fits.
+    """Ask how well the model of a proof fits, unless that is known.
 
-    Parameters
-    ----------
-    last : bool
-        Whether the rounds have ended. Before that only what a distance in standard errors needs is
-        asked for, if anything.
+    Before the ``last`` point only what a distance in standard errors needs is asked for, if
+    anything; the calibration of a classifier at the end alone.
     """
     family = point.problem.family
+    if point.fits and (not (last and family.binary) or "calibration" in point.fits[0]):
+        return point
     asked = statistics_of(point, last)
     needed = family.dispersion == "pearson" or family.information == "rows"
     if not needed and not (last and ("null" in asked or "scores" in asked)):
         return point
     answers: list[SumAnswer] = yield SumQuestion(asked)
     return replace(point, fits=[each.values for each in answers])
+
+
+def ask_closing(before: Point, x: Array) -> Dialogue[Point | None]:
+    """A proof at x, together with how well the model of x fits: one exchange.
+
+    None where the dispersion, and with it the log-likelihood, is known after the proof alone.
+    """
+    problem, scalars = before.problem, before.proof.scalars
+    if problem.family.dispersed or not problem.family.has_likelihood:
+        return None
+    asked = statistics_of(Point(problem, before.proof._replace(x=x)), last=True)
+    asked["round"] = CostAlong(x, np.eye(problem.d), curved=True)
+    answers: list[SumAnswer] = yield InTrace(SumQuestion(asked))
+    fits = [each.values for each in answers]
+    share = problem.frame.ridge / problem.m
+    costs = [with_ridge(each["round"], x, share) for each in fits]
+    unknown = np.zeros(len(costs))
+    scalars = scalars._replace(  # the others do not depend on x
+        value=np.array([each["value"][0, 0] for each in costs]),
+        leverage=unknown + np.inf,
+        steady=unknown,
+    )
+    gradients = np.stack([each["slope"][:, 0] for each in costs])
+    information = np.stack([each["curvature"] for each in costs])
+    return Point(problem, proof_of(x, gradients, information, scalars), fits)
 
 
 def null_deviance(point: Point) -> Dialogue[float | None]:

@@ -9,18 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 
-from fedsplit.arrays import Array, Mask, add_diagonal, length, unpacked
+from fedsplit.arrays import Array, Mask, length, unpacked
 from fedsplit.clients.effects import Account, Measurement, TraceEntry
 from fedsplit.clients.oracle import Removed
 from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.questions import Decrement, Gradient, Information, ProofScalars
 from fedsplit.dialogue import BudgetSpent, Dialogue, NoAnswer, advance
 from fedsplit.loop import certificate as core
-from fedsplit.loop.certificate import NOT_ASKED, Certificate, Facts
+from fedsplit.loop.certificate import NOT_ASKED, Certificate
 from fedsplit.loop.result import Diverged, Result, RunState, StoppedBy
 from fedsplit.loop.run import Outcome, iterate
 from fedsplit.loop.stopping import STANDSTILL, heard_since
@@ -29,77 +29,17 @@ from fedsplit.methods.information import FedSplitInformation, Newton
 from fedsplit.methods.method import Evidence, Method, estimated_gap
 from fedsplit.penalties.penalty import FitPenalty
 from fedsplit.regression.server.federation import Everyone, Reported
+from fedsplit.regression.server.inference import Point, ask_closing, ask_fit, proof_of
 from fedsplit.regression.server.problem import FitProblem, inverse
 from fedsplit.regression.server.separation import (
     Limit,
     LimitNewton,
     SeparationSearch,
     leading,
-    regular,
 )
 
 PROOF = 3
 """The questions of a proof: gradients, information matrices, scalars."""
-
-
-class Proof(NamedTuple):
-    """What the clients answered at x, and what it proves.
-
-    Attributes
-    ----------
-    x : (d,) array
-    gradients : (m, d) array
-    information : (m, d, d) array
-        The Hessians, each with its share of the penalty's ridge.
-    kernel : (d, k) array or None
-        An orthonormal basis of the directions that nothing determines in the limit of a fit whose
-        coefficients grow without bound; None where there are none.
-    """
-
-    x: Array
-    gradients: Array
-    information: Array
-    scalars: ProofScalars
-    certificate: Certificate
-    kernel: Array | None = None
-
-    @property
-    def hessian(self) -> Array:
-        """The information of all clients, (d, d), made regular along the kernel."""
-        return regular(self.information.sum(axis=0), self.kernel)
-
-
-def proof_of(
-    x: Array,
-    gradients: Array,
-    information: Array,
-    scalars: ProofScalars,
-    penalty: FitPenalty | None = None,
-    subgradient: Array | None = None,
-    least: Array | None = None,
-    kernel: Array | None = None,
-) -> Proof:
-    """What follows from answers at x.
-
-    Parameters
-    ----------
-    x, gradients, information, scalars, kernel
-        As in ``Proof``, without the penalty. Along a kernel F is constant, but for rounding, and
-        the proof is about all other directions.
-    subgradient : (d,) array or None
-        One of the penalty at x.
-    least : (d, d) array or None
-        At most the Hessian of the sum; None where that is known.
-    """
-    H = information.sum(axis=0) if least is None else least.copy()
-    if penalty is not None:
-        information = add_diagonal(information.copy(), penalty.l2 / len(gradients))
-        add_diagonal(H[None], penalty.l2)
-    slope = gradients.sum(axis=0)
-    if subgradient is not None:
-        slope = slope + subgradient
-    certificate = Facts(x, slope, scalars, penalty).certificate(regular(H, kernel))
-    return Proof(x, gradients, information, scalars, certificate, kernel)
 
 
 @dataclass(frozen=True)
@@ -108,8 +48,7 @@ class Minimum:
 
     Attributes
     ----------
-    proof : Proof
-        At x.
+    point : Point
     proofs : sequence of (int, Certificate)
         The round of each proof, and what it proved.
     rounds : int
@@ -124,7 +63,7 @@ class Minimum:
         What grows without bound, if anything does.
     """
 
-    proof: Proof
+    point: Point
     proofs: Sequence[tuple[int, Certificate]]
     rounds: int
     converged: bool
@@ -134,20 +73,7 @@ class Minimum:
 
     @property
     def x(self) -> Array:
-        return self.proof.x
-
-
-class Judge(Protocol):
-    """What makes standard errors of proofs."""
-
-    def distance(self, proof: Proof) -> Dialogue[float]:
-        """How many standard errors a coefficient is off at most; inf if that is not known."""
-
-    def closing(self, x: Array, before: Proof) -> Dialogue[Proof | None]:
-        """A proof at a point that is probably the last, with all that is to be known there.
-
-        None if that cannot be asked at once.
-        """
+        return self.point.proof.x
 
 
 @dataclass
@@ -160,6 +86,7 @@ class ProvedDistance:
 
     Parameters
     ----------
+    problem : FitProblem
     rounds : int
         The budget.
     separation : SeparationSearch or None
@@ -173,8 +100,8 @@ class ProvedDistance:
         The round after which another method is to take over.
     count : int
         All exchanges that are in the trace.
-    proof : Proof or None
-        The last one.
+    point : Point or None
+        That of the last proof.
     proofs : list of (int, Certificate)
     sure : float
         Of the tolerance: a distance that is expected to be smaller is expected to be the last.
@@ -182,21 +109,21 @@ class ProvedDistance:
         Times the gap that a move promises: that of a slow method is some hundred times larger.
     """
 
+    problem: FitProblem
     method: Method[Any]
-    tol: float
     rounds: int
-    judge: Judge
     separation: SeparationSearch | None
     kernel: Array | None = None
     helped: bool = False
     patience: float = math.inf
     count: int = 0
-    proof: Proof | None = None
+    point: Point | None = None
     proofs: list[tuple[int, Certificate]] = field(default_factory=list)
     sure: float = 0.1
     caution: float = 100.0
 
     def __post_init__(self) -> None:
+        self.tol = self.problem.settings.tol
         self.limit = max(1, self.rounds - PROOF)
         self.certificate = NOT_ASKED  # ``iterate`` need not know what is proved
         self.x: Array | None = None  # after the last round
@@ -255,14 +182,17 @@ class ProvedDistance:
         answers = evidence.gradients, unpacked(evidence.hessians), evidence.scalars
         least = evidence.least_hessian
         proof = proof_of(x, *answers, *self._penalised(state), least, self.kernel)
-        yield from self._take(proof)
+        point = Point(self.problem, proof)
+        yield from self._take(point)
         radius = math.inf if proof.certificate.radius is None else proof.certificate.radius
         # far from the tolerance the distance in standard errors can wait: it may cost a question
-        if radius <= 100.0 * self.tol and (yield from self.judge.distance(proof)) <= self.tol:
-            if evidence.spread.max() > 2.0**-33:  # else the matrices are those of x
-                answer = yield Everyone(Information(x))
-                self.proof = proof._replace(information=answer.rows)
-            return "certificate"
+        if radius <= 100.0 * self.tol:
+            self.point = point = yield from ask_fit(point, last=False)
+            if point.distance <= self.tol:
+                if evidence.spread.max() > 2.0**-33:  # else the matrices are those of x
+                    information = (yield Everyone(Information(x))).rows
+                    self.point = replace(point, proof=proof._replace(information=information))
+                return "certificate"
         size = length(x)
         curvature = np.diagonal(proof.information, axis1=1, axis2=2).sum(axis=0).max()
         if curvature > 0:  # near x = 0, as with a large penalty, a standard error is the measure
@@ -276,20 +206,16 @@ class ProvedDistance:
             next_one = radius**3 / self._closest**2
         self._closest = min(radius, self._closest)
         if self._may_close and not in_vain and next_one <= self.sure * self.tol:
-            return "certificate" if (yield from self._close(ahead, proof)) else None
+            self._may_close = False
+            closed = yield from ask_closing(point, ahead)
+            if closed is None:
+                return None
+            objective = closed.proof.certificate.objective
+            self.count = (yield TraceEntry("round", objective, length(ahead - x))).rounds
+            yield from self._take(closed)
+            return "certificate" if closed.distance <= self.tol else None
         # one round that brings nothing may be an accident: rounding leaves no better bound
         return "residual" if self._idle >= 3 else None
-
-    def _close(self, x: Array, before: Proof) -> Dialogue[bool]:
-        """Ask about the next point as the last one; whether it is near enough."""
-        self._may_close = False
-        proof = yield from self.judge.closing(x, before)
-        if proof is None:
-            return False
-        moved = length(x - before.x)
-        self.count = (yield TraceEntry("round", proof.certificate.objective, moved)).rounds
-        yield from self._take(proof)
-        return (yield from self.judge.distance(proof)) <= self.tol
 
     def _guess(
         self, before: Any, state: Any, residual: float, account: Account
@@ -321,18 +247,16 @@ class ProvedDistance:
         """
         self.judged = state
         penalty, subgradient = self._penalised(state)
-        proof = yield from self._ask(state.x, penalty, subgradient)
-        distance = yield from self.judge.distance(proof)
-        while self.helped and self.tol < distance < math.inf and self.left >= 0:
-            step = inverse(proof.hessian) @ proof.gradients.sum(axis=0)
+        point = yield from self._ask(state.x, penalty, subgradient)
+        while self.helped and self.tol < point.distance < math.inf and self.left >= 0:
+            step = inverse(point.proof.hessian) @ point.proof.gradients.sum(axis=0)
             if np.isnan(step).any():
                 break
-            closer = yield from self._ask(proof.x - step, None, None)
-            nearer = yield from self.judge.distance(closer)
-            if not nearer < 0.5 * distance:
+            closer = yield from self._ask(point.proof.x - step, None, None)
+            if not closer.distance < 0.5 * point.distance:
                 break
-            proof, distance = closer, nearer
-        self.proof = proof
+            point = closer
+        self.point, distance = point, point.distance
         if distance <= self.tol:
             return "certificate"
         # A singular information, as of fewer rows than columns, proves nothing at any x. A penalty
@@ -342,14 +266,14 @@ class ProvedDistance:
             return "rounds"
         if len(self.proofs) >= 4 or self._stands or hopeless:
             return "residual"
-        radius = proof.certificate.radius
+        radius = point.proof.certificate.radius
         unit = distance / radius if radius and math.isfinite(distance) else 1.0
         self._target = 0.5 * 100.0 ** -len(self.proofs) * (self.tol / unit) ** 2
         return None
 
     def _ask(
         self, x: Array, penalty: FitPenalty | None, subgradient: Array | None
-    ) -> Dialogue[Proof]:
+    ) -> Dialogue[Point]:
         """Ask ``PROOF`` questions of every client, which are part of the run."""
         gradients = (yield Everyone(Gradient(x))).rows
         information = (yield Everyone(Information(x))).rows
@@ -359,19 +283,22 @@ class ProvedDistance:
         scalars = ProofScalars(**(yield Everyone(Decrement(x, slope))).parts)
         proof = proof_of(x, gradients, information, scalars, penalty, subgradient)
         self.count = (yield TraceEntry("certificate")).rounds
-        yield from self._take(proof)
-        return proof
+        point = Point(self.problem, proof)
+        yield from self._take(point)
+        if proof.certificate.radius is None:
+            return point
+        return (yield from ask_fit(point, last=False))
 
     def _penalised(self, state: Any) -> tuple[Any, Array | None]:
         """The penalty, and its subgradient at the x of a state; None without a penalty."""
         penalty = self.method.penalty
         return penalty, None if penalty is None else self.method.subgradient(state)
 
-    def _take(self, proof: Proof) -> Dialogue[None]:
-        """Note a proof, and report it."""
-        self.proof = proof
-        self.proofs.append((self.count, proof.certificate))
-        yield Reported(proved=proof.certificate.gap)
+    def _take(self, point: Point) -> Dialogue[None]:
+        """Note a point with its proof, and report it."""
+        self.point = point
+        self.proofs.append((self.count, point.proof.certificate))
+        yield Reported(proved=point.proof.certificate.gap)
 
     def finish(self, state: Any, account: Account) -> Dialogue[None]:
         """Nothing: the last proof is asked for after the rounds."""
@@ -382,27 +309,14 @@ class ProvedDistance:
 
 
 def minimise(
-    problem: FitProblem,
-    method: Method[Any],
-    judge: Judge,
-    x: Array,
-    state: Any = None,
-    patience: int = 60,
+    problem: FitProblem, method: Method[Any], x: Array, state: Any = None, patience: int = 60
 ) -> Dialogue[Minimum]:
     """Rounds of a method until a proof, from x or from a state of the method.
 
-    A run that has gone on for long is a hard one, or has no minimiser: Newton's method takes over,
-    whose rounds are expensive but few, without a penalty and for methods with
+    A run that has gone on for ``patience`` rounds is a hard one, or has no minimiser: Newton's
+    method takes over, whose rounds are expensive but few, without a penalty and for methods with
     ``newton_may_finish``, if the clients allow it; other methods are to show where they stop. Where
     coefficients grow without bound, and that is reported, the result is the limit.
-
-    Parameters
-    ----------
-    method : Method
-        With the penalty, if there is one.
-    x : (d,) array
-    patience : int
-        The rounds after which Newton's method takes over.
 
     Raises
     ------
@@ -411,7 +325,6 @@ def minimise(
     Removed
         If clients have left: the others agree anew, and start from ``reached``.
     """
-    settings = problem.settings
     method = method.suited(problem.m, len(x))
     separation = None
     if method.penalty is None and not problem.bounded:
@@ -420,18 +333,18 @@ def minimise(
     x = x if state is None else state.x
     start = method.penalised((yield Measurement(x)), x)
     before = (yield TraceEntry("setup", start)).rounds  # those of earlier searches
-    budget = before + settings.rounds
-    rule = ProvedDistance(method, settings.tol, budget, judge, separation, count=before)
+    budget = before + problem.settings.rounds
+    rule = ProvedDistance(problem, method, budget, separation, count=before)
     rule.helped = method.newton_may_finish and method.penalty is None
     if rule.helped and problem.rows.matrices:
         rule.patience = before + patience
     limit: Limit | None = None
     try:
         while True:
-            state, stopped_by = yield from _rounds(rule, problem.m, x, state, start)
+            state, stopped_by = yield from _rounds(rule, x, state, start)
             kernel = None
-            if rule.tired and stopped_by != "certificate" and rule.left > 0 and rule.proof:
-                x = rule.proof.x
+            if rule.tired and stopped_by != "certificate" and rule.left > 0 and rule.point:
+                x = rule.point.proof.x
                 if separation is not None:
                     yield from separation.search(x, rule.left)
                     rule.count = (yield TraceEntry("certificate")).rounds
@@ -451,21 +364,24 @@ def minimise(
         if rule.x is not None:
             gone.reached = problem.by_name(rule.x)
         raise
-    proof = rule.proof
-    assert proof is not None  # as every way out of the rounds has one
-    converged = stopped_by == "certificate"
-    weak = () if converged else undetermined(proof.hessian, problem.names, problem.basis)
-    return Minimum(proof, rule.proofs, rule.count, converged, weak, state, limit)
+    point = rule.point
+    assert point is not None  # as every way out of the rounds has one
+    weak: Sequence[str] = ()
+    if stopped_by != "certificate":
+        weak = undetermined(point.proof.hessian, problem.names, problem.basis)
+    if limit is not None:
+        point = replace(point, receding=limit.receding)
+    return Minimum(point, rule.proofs, rule.count, stopped_by == "certificate", weak, state, limit)
 
 
 def _rounds(
-    rule: ProvedDistance, m: int, x: Array, state: Any, start: float
+    rule: ProvedDistance, x: Array, state: Any, start: float
 ) -> Dialogue[tuple[Any, StoppedBy]]:
     """Rounds of the rule's method until it stops them, and why they ended.
 
     They leave of the budget what a last proof needs.
     """
-    rounds = iterate(rule.method, x, m, rule, state=state, start=start)
+    rounds = iterate(rule.method, x, rule.problem.m, rule, state=state, start=start)
     asked = 0  # in this round
     event: Any = None
     while True:
