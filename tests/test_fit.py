@@ -17,7 +17,7 @@ from fedsplit.penalties.coordinatewise import NonNegativeElasticNet
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.server import minimise
 from fedsplit.regression.server.federation import Progress
-from fedsplit.regression.server.inference import proof_of
+from fedsplit.regression.server.inference import Point
 from hospitals import FORMULA, RANDHIE, people, proved
 
 
@@ -266,14 +266,16 @@ def test_a_proof_is_about_the_objective_with_its_penalty() -> None:
     H = information.sum(axis=0) + np.diag(l2)
     slope = gradients.sum(axis=0) + l2 * x
     radius = math.sqrt(slope @ np.linalg.solve(H, slope))
+    any_problem: Any = None
+    answers = any_problem, x, gradients, information, quadratic
     for least in (None, information.sum(axis=0)):
-        found = proof_of(x, gradients, information, quadratic, penalty, l2 * x, least)
-        assert found.certificate.radius == pytest.approx(radius, rel=1e-9)
+        found = Point.of(*answers, penalty, l2 * x, least)
+        assert found.proved.radius == pytest.approx(radius, rel=1e-9)
         np.testing.assert_allclose(found.hessian, H, rtol=1e-12)
     # a Hessian that may be smaller proves less
     less = 0.5 * information.sum(axis=0)
-    found = proof_of(x, gradients, information, quadratic, penalty, l2 * x, less)
-    assert (found.certificate.radius or 0.0) > radius
+    found = Point.of(*answers, penalty, l2 * x, less)
+    assert (found.proved.radius or 0.0) > radius
 
 
 @pytest.mark.parametrize("rounds", range(14, 20))

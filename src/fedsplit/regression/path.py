@@ -254,7 +254,7 @@ def regularisation(
         point = yield from about(problem, ask_fit(each.point, last=False))
         certificates.append(point.certificate)
         if not each.converged:
-            what = f"the tolerance is not proved ({each.point.proof.certificate.reason})"
+            what = f"the tolerance is not proved ({each.point.proved.reason})"
             several = f"values of lambda, {what}"
             unproved.append(Finding(f"{lam}", f"lambda {lam:.5g}: {what}", several, f"{lam:.5g}"))
 
@@ -288,7 +288,7 @@ def _lambda_max(problem: FitProblem, null: Minimum, l1_ratio: float) -> float:
     g is the gradient at ``null``, the model without them, and w_i the factor of l1 in the
     coordinates of the rounds.
     """
-    g = null.point.proof.gradients.sum(axis=0)
+    g = null.point.gradients.sum(axis=0)
     w = problem.penalised(1)
     # a constraint keeps a coefficient at zero if its gradient is positive, however large
     steepness = np.where(problem.nonnegative, np.maximum(-g, 0.0), np.abs(g))

@@ -22,7 +22,7 @@ from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
 from fedsplit.loop.certificate import Certificate
 from fedsplit.regression.server.federation import Reported
-from fedsplit.regression.server.inference import Point, Proof
+from fedsplit.regression.server.inference import Point
 from fedsplit.regression.server.minimise import Minimum
 from fedsplit.regression.server.problem import FitProblem, inverse
 
@@ -127,10 +127,11 @@ def firth(problem: FitProblem, x: Array) -> Dialogue[tuple[Minimum, FirthPoint]]
     scalars = ProofScalars.of(
         {name: parts[name] for name in ("value", "floor")} | {"norm": np.zeros(problem.m)}
     )
-    proof = Proof(now.x, parts["gradient"], unpacked(now.hessians), scalars, certificate)
     proofs = [(search.count, certificate)]
     converged = now.distance <= search.tol
-    return Minimum(Point(problem, proof), proofs, search.count, converged), now
+    answers = parts["gradient"], unpacked(now.hessians), scalars
+    point = Point(problem, now.x, *answers, certificate)
+    return Minimum(point, proofs, search.count, converged), now
 
 
 @dataclass

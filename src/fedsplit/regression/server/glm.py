@@ -218,7 +218,7 @@ def with_firth(made: FitReport, point: FirthPoint) -> FitReport:
     back = np.where(problem.kept[:, None], problem.back, np.nan)
     # of the coordinates, and of the ways to choose the successes of groups
     volume = float(np.linalg.slogdet(problem.back[problem.kept])[1])
-    constant = (made.fit.llf or 0.0) + float(made.found.point.proof.scalars.value.sum())
+    constant = (made.fit.llf or 0.0) + float(made.found.point.scalars.value.sum())
     df = problem.d - (problem.pool.intercept is not None)
     value = constant - point.objective - volume
     penalised = PenalisedLikelihood(value, _penalised_null(problem, constant - volume), df)

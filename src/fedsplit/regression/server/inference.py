@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -89,10 +89,7 @@ def column_rounding(
 ) -> ColumnRounding:
     """The rounding of products, powers and functions, by the names of columns.
 
-    Parameters
-    ----------
-    state : mapping of str to State
-        Of functions of all rows, by their text.
+    ``state`` is that of functions of all rows, by their text.
     """
     factors = [FACTORS.split(name) for name in pool.names]
     if pool.intercept is not None:
@@ -223,8 +220,9 @@ MOST_ROUNDING = 1e-6
 """In standard errors: a fit that the arithmetic may have moved further is not converged."""
 
 
-class Proof(NamedTuple):
-    """What the clients answered at x, and what it proves.
+@dataclass(frozen=True)
+class Point:
+    """What the clients answered at x: what that proves, and how well the model fits there.
 
     Attributes
     ----------
@@ -232,63 +230,11 @@ class Proof(NamedTuple):
     gradients : (m, d) array
     information : (m, d, d) array
         The Hessians, each with its share of the penalty's ridge.
+    proved : Certificate
+        In the coordinates of the rounds.
     kernel : (d, k) array or None
         An orthonormal basis of the directions that nothing determines in the limit of a fit whose
         coefficients grow without bound; None where there are none.
-    """
-
-    x: Array
-    gradients: Array
-    information: Array
-    scalars: ProofScalars
-    certificate: Certificate
-    kernel: Array | None = None
-
-    @property
-    def hessian(self) -> Array:
-        """The information of all clients, (d, d), made regular along the kernel."""
-        return regular(self.information.sum(axis=0), self.kernel)
-
-
-def proof_of(
-    x: Array,
-    gradients: Array,
-    information: Array,
-    scalars: ProofScalars,
-    penalty: FitPenalty | None = None,
-    subgradient: Array | None = None,
-    least: Array | None = None,
-    kernel: Array | None = None,
-) -> Proof:
-    """What follows from answers at x.
-
-    Parameters
-    ----------
-    x, gradients, information, scalars, kernel
-        As in ``Proof``, without the penalty. Along a kernel F is constant, but for rounding, and
-        the proof is about all other directions.
-    subgradient : (d,) array or None
-        One of the penalty at x.
-    least : (d, d) array or None
-        At most the Hessian of the sum; None where that is known.
-    """
-    H = information.sum(axis=0) if least is None else least.copy()
-    if penalty is not None:
-        information = add_diagonal(information.copy(), penalty.l2 / len(gradients))
-        add_diagonal(H[None], penalty.l2)
-    slope = gradients.sum(axis=0)
-    if subgradient is not None:
-        slope = slope + subgradient
-    certificate = Facts(x, slope, scalars, penalty).certificate(regular(H, kernel))
-    return Proof(x, gradients, information, scalars, certificate, kernel)
-
-
-@dataclass(frozen=True)
-class Point:
-    """A proof, with what the clients answered about how well the model fits there.
-
-    Attributes
-    ----------
     fits : sequence of mappings
         What each client answered to each statistic; empty where nothing of it is needed.
     receding : sequence of int
@@ -296,9 +242,48 @@ class Point:
     """
 
     problem: FitProblem
-    proof: Proof
+    x: Array
+    gradients: Array
+    information: Array
+    scalars: ProofScalars
+    proved: Certificate
+    kernel: Array | None = None
     fits: Sequence[Mapping[str, Values]] = ()
     receding: Sequence[int] = ()
+
+    @classmethod
+    def of(
+        cls,
+        problem: FitProblem,
+        x: Array,
+        gradients: Array,
+        information: Array,
+        scalars: ProofScalars,
+        penalty: FitPenalty | None = None,
+        subgradient: Array | None = None,
+        least: Array | None = None,
+        kernel: Array | None = None,
+    ) -> Self:
+        """What follows from answers at x, which are without the penalty.
+
+        Along a kernel F is constant, but for rounding, and the proof is about all other directions.
+        ``subgradient`` is one of the penalty at x, (d,), and ``least``, (d, d), at most the Hessian
+        of the sum, where that is not known.
+        """
+        H = information.sum(axis=0) if least is None else least.copy()
+        if penalty is not None:
+            information = add_diagonal(information.copy(), penalty.l2 / len(gradients))
+            add_diagonal(H[None], penalty.l2)
+        slope = gradients.sum(axis=0)
+        if subgradient is not None:
+            slope = slope + subgradient
+        proved = Facts(x, slope, scalars, penalty).certificate(regular(H, kernel))
+        return cls(problem, x, gradients, information, scalars, proved, kernel)
+
+    @property
+    def hessian(self) -> Array:
+        """The information of all clients, (d, d), made regular along the kernel."""
+        return regular(self.information.sum(axis=0), self.kernel)
 
     @cached_property
     def sizes(self) -> dict[str, int]:
@@ -326,9 +311,9 @@ class Point:
     @property
     def deviance(self) -> float:
         """Twice the loss above that of the saturated model, in the coordinates of the rounds."""
-        problem, proof = self.problem, self.proof
-        ridge = 0.5 * float(np.sum(problem.frame.ridge * proof.x * proof.x))
-        above = float(np.sum(proof.scalars.value - proof.scalars.floor))
+        problem, scalars = self.problem, self.scalars
+        ridge = 0.5 * float(np.sum(problem.frame.ridge * self.x * self.x))
+        above = float(np.sum(scalars.value - scalars.floor))
         return 2.0 * max(0.0, above - problem.pool.floor / problem.unit - ridge)
 
     @cached_property
@@ -345,7 +330,7 @@ class Point:
     @cached_property
     def observed(self) -> Array:
         """The inverse of the observed information, (d, d)."""
-        return inverse(self.proof.hessian)
+        return inverse(self.hessian)
 
     @cached_property
     def expected(self) -> Array:
@@ -373,24 +358,21 @@ class Point:
     @property
     def distance(self) -> float:
         """The proved bound on |coefficient - pooled|/SE of every coefficient; inf without one."""
-        radius = self.proof.certificate.radius
+        radius = self.proved.radius
         return math.inf if radius is None else radius * self.per_radius
 
     @cached_property
     def arithmetic(self) -> float:
         """A bound on |coefficient - that of exact arithmetic|/SE; inf if there is none."""
-        problem, proof = self.problem, self.proof
-        coordinates = problem.coordinates
+        problem, coordinates, x = self.problem, self.problem.coordinates, self.x
         evaluation = column_rounding(problem.pool, problem.rows.plan.state, coordinates)
-        H = proof.hessian
-        x = proof.x
-        if proof.kernel is not None:  # how far out the limit is does not matter
-            x = x - proof.kernel @ (proof.kernel.T @ x)
+        if self.kernel is not None:  # how far out the limit is does not matter
+            x = x - self.kernel @ (self.kernel.T @ x)
         weight = 0.0 if problem.family.has_units else problem.pool.weight
         with np.errstate(divide="ignore", **QUIET):
-            nu = gradient_error(coordinates, evaluation, H, x, proof.scalars, weight)
+            nu = gradient_error(coordinates, evaluation, self.hessian, x, self.scalars, weight)
             # how far the minimiser moves with the gradient, in the norm of H
-            moved = near(nu, ScaledHessian(H).least(), proof.scalars).radius
+            moved = near(nu, ScaledHessian(self.hessian).least(), self.scalars).radius
             phi = max(self.dispersion, LEAST_DISPERSION)
             errors = np.sqrt(phi * np.diag(problem.back @ self.expected @ problem.back.T))
             converted = conversion_error(coordinates, evaluation, x)
@@ -401,24 +383,22 @@ class Point:
     @property
     def certificate(self) -> FitCertificate:
         """What is proved, in the units of the files."""
-        proved = self.proof.certificate
         phi = max(self.dispersion, EPS**2)
-        # a proof about some directions alone bounds no coefficient
-        distance = self.distance if math.isfinite(self.distance) else None
         return FitCertificate(
-            gap=None if proved.gap is None else self.problem.unit * proved.gap,
-            standard_errors=distance,
-            reason=proved.reason,
+            gap=None if self.proved.gap is None else self.problem.unit * self.proved.gap,
+            # a proof about some directions alone bounds no coefficient
+            standard_errors=self.distance if math.isfinite(self.distance) else None,
+            reason=self.proved.reason,
             arithmetic=self.arithmetic if math.isfinite(self.arithmetic) else None,
             inflation=math.sqrt(max(phi, LEAST_DISPERSION) / phi),
         )
 
 
 def statistics_of(point: Point, last: bool) -> dict[str, Statistic]:
-    """What is asked about how well the model of a proof fits; see ``ask_fit``."""
-    problem, proof = point.problem, point.proof
+    """What is asked about how well the model of a point fits; see ``ask_fit``."""
+    problem = point.problem
     family, plan = problem.family, problem.rows.plan
-    x = problem.basis @ proof.x
+    x = problem.basis @ point.x
     asked: dict[str, Statistic] = {}
     if family.has_likelihood:
         phi = 1.0
@@ -435,7 +415,7 @@ def statistics_of(point: Point, last: bool) -> dict[str, Statistic]:
     if family.information == "rows":
         asked["expected"] = ExpectedInformation(x, problem.d)
     if problem.settings.biased is None and problem.rows.clusters >= LEAST_CLUSTERS:
-        asked["scores"] = ScoreProducts(proof.x)
+        asked["scores"] = ScoreProducts(point.x)
     return asked
 
 
@@ -461,24 +441,24 @@ def ask_closing(before: Point, x: Array) -> Dialogue[Point | None]:
 
     None where the dispersion, and with it the log-likelihood, is known after the proof alone.
     """
-    problem, scalars = before.problem, before.proof.scalars
+    problem = before.problem
     if problem.family.dispersed or not problem.family.has_likelihood:
         return None
-    asked = statistics_of(Point(problem, before.proof._replace(x=x)), last=True)
+    asked = statistics_of(replace(before, x=x), last=True)
     asked["round"] = CostAlong(x, np.eye(problem.d), curved=True)
     answers: list[SumAnswer] = yield InTrace(SumQuestion(asked))
     fits = [each.values for each in answers]
     share = problem.frame.ridge / problem.m
     costs = [with_ridge(each["round"], x, share) for each in fits]
     unknown = np.zeros(len(costs))
-    scalars = scalars._replace(  # the others do not depend on x
+    scalars = before.scalars._replace(  # the others do not depend on x
         value=np.array([each["value"][0, 0] for each in costs]),
         leverage=unknown + np.inf,
         steady=unknown,
     )
     gradients = np.stack([each["slope"][:, 0] for each in costs])
     information = np.stack([each["curvature"] for each in costs])
-    return Point(problem, proof_of(x, gradients, information, scalars), fits)
+    return replace(Point.of(problem, x, gradients, information, scalars), fits=fits)
 
 
 def null_deviance(point: Point) -> Dialogue[float | None]:
@@ -512,7 +492,7 @@ def null_deviance(point: Point) -> Dialogue[float | None]:
             if (np.abs(slope) <= steep).all() or slope @ step <= 1e-20 * abs(value):
                 break
             x = x - directions @ step
-    floor = float(np.sum(point.proof.scalars.floor))
+    floor = float(np.sum(point.scalars.floor))
     return 2.0 * (problem.unit * (least - floor) - problem.pool.floor)
 
 
@@ -533,7 +513,7 @@ def estimates_of(point: Point) -> Estimates:
     known = not family.dispersed or point.n > problem.d
     return Estimates(
         names=problem.names,
-        values=np.where(problem.kept, problem.coordinates.coefficients(point.proof.x), np.nan),
+        values=np.where(problem.kept, problem.coordinates.coefficients(point.x), np.nan),
         covariance=phi * expected if unbiased and known and family.has_likelihood else None,
         robust=_clustered(point, back) if unbiased else None,
         errors=np.sqrt(phi * np.diag(expected)),
@@ -575,14 +555,14 @@ def fit_of(point: Point, null: float | None, agreement: Agreement) -> FitStatist
 
 def _clustered(point: Point, back: Array) -> ClusteredCovariance | None:
     """The covariance of the coefficients clustered by client, if there is one."""
-    problem, proof = point.problem, point.proof
+    problem = point.problem
     summed = problem.rows.clusters  # in secure sums only Σ g_j g_jᵀ is known
     m = summed or sum(n > 0 for n in point.sizes.values())  # in a limit some have no row
     few = m < (LEAST_CLUSTERS if summed else 2)
     if few or point.n <= problem.d or np.isnan(point.observed).any():
         return None
     if not summed:
-        return clustered_covariance(point.observed, proof.gradients, proof.information, back)
+        return clustered_covariance(point.observed, point.gradients, point.information, back)
     [told] = [each["scores"] for each in point.fits]
     products, clusters = told["products"], round(float(told["clusters"][0, 0]))
     return summed_covariance(point.observed, products, clusters, point.n, back)
@@ -607,15 +587,15 @@ def contributions(point: Point, missing: Mapping[str, int]) -> pd.DataFrame:
         covariance; and ``coefficient``, the one that would move most without this client, with its
         ``shift`` in standard errors.
     """
-    problem, proof = point.problem, point.proof
-    H, V = proof.hessian, point.observed
+    problem = point.problem
+    H, V = point.hessian, point.observed
     back = problem.back[problem.kept]
     names = [name for name, kept in zip(problem.names, problem.kept, strict=True) if kept]
     # each client carries its share of the ridge in the rounds; its own part of the answer is that
     # of its rows alone
     share = problem.frame.ridge / problem.m
-    gradients = proof.gradients - share * proof.x
-    information = add_diagonal(proof.information.copy(), -share)
+    gradients = point.gradients - share * point.x
+    information = add_diagonal(point.information.copy(), -share)
     dispersion = max(point.dispersion, np.finfo(np.float64).tiny)  # 0 of a perfect fit
     errors = np.sqrt(dispersion * np.diag(back @ V @ back.T))
     rows = {name: (0, left_out, 0.0, 0.0, np.nan, "") for name, left_out in missing.items()}

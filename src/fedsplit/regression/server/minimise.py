@@ -29,7 +29,7 @@ from fedsplit.methods.information import FedSplitInformation, Newton
 from fedsplit.methods.method import Evidence, Method, estimated_gap
 from fedsplit.penalties.penalty import FitPenalty
 from fedsplit.regression.server.federation import Everyone, Reported
-from fedsplit.regression.server.inference import Point, ask_closing, ask_fit, proof_of
+from fedsplit.regression.server.inference import Point, ask_closing, ask_fit
 from fedsplit.regression.server.problem import FitProblem, inverse
 from fedsplit.regression.server.separation import (
     Limit,
@@ -73,7 +73,7 @@ class Minimum:
 
     @property
     def x(self) -> Array:
-        return self.point.proof.x
+        return self.point.x
 
 
 @dataclass
@@ -93,7 +93,7 @@ class ProvedDistance:
         Looks for coefficients that grow without bound; None where there are none, whatever the
         data.
     kernel : (d, k) array or None
-        As in ``Proof``, where the method is to find such a limit.
+        As in ``Point``, where the method is to find such a limit.
     helped : bool
         Whether Newton steps from a proof that falls short may end the search.
     patience : float
@@ -181,20 +181,20 @@ class ProvedDistance:
         ahead = self.method.iterate(state)
         answers = evidence.gradients, unpacked(evidence.hessians), evidence.scalars
         least = evidence.least_hessian
-        proof = proof_of(x, *answers, *self._penalised(state), least, self.kernel)
-        point = Point(self.problem, proof)
+        penalty = self._penalised(state)
+        point = Point.of(self.problem, x, *answers, *penalty, least, self.kernel)
         yield from self._take(point)
-        radius = math.inf if proof.certificate.radius is None else proof.certificate.radius
+        radius = math.inf if point.proved.radius is None else point.proved.radius
         # far from the tolerance the distance in standard errors can wait: it may cost a question
         if radius <= 100.0 * self.tol:
             self.point = point = yield from ask_fit(point, last=False)
             if point.distance <= self.tol:
                 if evidence.spread.max() > 2.0**-33:  # else the matrices are those of x
                     information = (yield Everyone(Information(x))).rows
-                    self.point = replace(point, proof=proof._replace(information=information))
+                    self.point = replace(point, information=information)
                 return "certificate"
         size = length(x)
-        curvature = np.diagonal(proof.information, axis1=1, axis2=2).sum(axis=0).max()
+        curvature = np.diagonal(point.information, axis1=1, axis2=2).sum(axis=0).max()
         if curvature > 0:  # near x = 0, as with a large penalty, a standard error is the measure
             size = max(size, 1.0 / math.sqrt(curvature))
         still = length(ahead - x) <= STANDSTILL * size
@@ -210,7 +210,7 @@ class ProvedDistance:
             closed = yield from ask_closing(point, ahead)
             if closed is None:
                 return None
-            objective = closed.proof.certificate.objective
+            objective = closed.proved.objective
             self.count = (yield TraceEntry("round", objective, length(ahead - x))).rounds
             yield from self._take(closed)
             return "certificate" if closed.distance <= self.tol else None
@@ -249,10 +249,10 @@ class ProvedDistance:
         penalty, subgradient = self._penalised(state)
         point = yield from self._ask(state.x, penalty, subgradient)
         while self.helped and self.tol < point.distance < math.inf and self.left >= 0:
-            step = inverse(point.proof.hessian) @ point.proof.gradients.sum(axis=0)
+            step = inverse(point.hessian) @ point.gradients.sum(axis=0)
             if np.isnan(step).any():
                 break
-            closer = yield from self._ask(point.proof.x - step, None, None)
+            closer = yield from self._ask(point.x - step, None, None)
             if not closer.distance < 0.5 * point.distance:
                 break
             point = closer
@@ -266,7 +266,7 @@ class ProvedDistance:
             return "rounds"
         if len(self.proofs) >= 4 or self._stands or hopeless:
             return "residual"
-        radius = point.proof.certificate.radius
+        radius = point.proved.radius
         unit = distance / radius if radius and math.isfinite(distance) else 1.0
         self._target = 0.5 * 100.0 ** -len(self.proofs) * (self.tol / unit) ** 2
         return None
@@ -281,11 +281,11 @@ class ProvedDistance:
         if subgradient is not None:
             slope = slope + subgradient
         scalars = ProofScalars(**(yield Everyone(Decrement(x, slope))).parts)
-        proof = proof_of(x, gradients, information, scalars, penalty, subgradient)
+        answers = gradients, information, scalars
+        point = Point.of(self.problem, x, *answers, penalty, subgradient)
         self.count = (yield TraceEntry("certificate")).rounds
-        point = Point(self.problem, proof)
         yield from self._take(point)
-        if proof.certificate.radius is None:
+        if point.proved.radius is None:
             return point
         return (yield from ask_fit(point, last=False))
 
@@ -297,8 +297,8 @@ class ProvedDistance:
     def _take(self, point: Point) -> Dialogue[None]:
         """Note a point with its proof, and report it."""
         self.point = point
-        self.proofs.append((self.count, point.proof.certificate))
-        yield Reported(proved=point.proof.certificate.gap)
+        self.proofs.append((self.count, point.proved))
+        yield Reported(proved=point.proved.gap)
 
     def finish(self, state: Any, account: Account) -> Dialogue[None]:
         """Nothing: the last proof is asked for after the rounds."""
@@ -344,7 +344,7 @@ def minimise(
             state, stopped_by = yield from _rounds(rule, x, state, start)
             kernel = None
             if rule.tired and stopped_by != "certificate" and rule.left > 0 and rule.point:
-                x = rule.point.proof.x
+                x = rule.point.x
                 if separation is not None:
                     yield from separation.search(x, rule.left)
                     rule.count = (yield TraceEntry("certificate")).rounds
@@ -368,7 +368,7 @@ def minimise(
     assert point is not None  # as every way out of the rounds has one
     weak: Sequence[str] = ()
     if stopped_by != "certificate":
-        weak = undetermined(point.proof.hessian, problem.names, problem.basis)
+        weak = undetermined(point.hessian, problem.names, problem.basis)
     if limit is not None:
         point = replace(point, receding=limit.receding)
     return Minimum(point, rule.proofs, rule.count, stopped_by == "certificate", weak, state, limit)
