@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -102,14 +102,7 @@ class FirthPoint:
 
 
 def firth(problem: FitProblem, x: Array) -> Dialogue[tuple[Minimum, FirthPoint]]:
-    """Find a stationary point of the penalised likelihood, from x.
-
-    Each question is about a new x, with the inverse of the last H for V. Where that moves the score
-    by too much, it is asked again with the H that came back: so every point costs a client one
-    matrix, and the last one a second, for the standard errors. A step at which the objective rises
-    is shortened. Without more, convergence is linear, since H is not the Hessian of the objective:
-    changes of the gradient of the penalty correct it as in BFGS.
-    """
+    """Find a stationary point of the penalised likelihood, from x."""
     search = FirthSearch(problem.settings.tol, problem.settings.rounds)
     mean = problem.null_mean(0.0)
     # the columns are orthonormal over all clients
@@ -124,31 +117,28 @@ def firth(problem: FitProblem, x: Array) -> Dialogue[tuple[Minimum, FirthPoint]]
     why = "the penalised likelihood need not be concave: a stationary point is all that is proved"
     certificate = Certificate(None, None, now.objective, why)
     # only the score is claimed to be small, not a distance
-    scalars = ProofScalars.of(
-        {name: parts[name] for name in ("value", "floor")} | {"norm": np.zeros(problem.m)}
-    )
-    proofs = [(search.count, certificate)]
-    converged = now.distance <= search.tol
+    nothing = np.zeros(problem.m)
+    scalars = ProofScalars.of({"value": parts["value"], "floor": parts["floor"], "norm": nothing})
     answers = parts["gradient"], unpacked(now.hessians), scalars
     point = Point(problem, now.x, *answers, certificate)
-    return Minimum(point, proofs, search.count, converged), now
+    proofs = [(search.count, certificate)]
+    return Minimum(point, proofs, search.count, now.distance <= search.tol), now
 
 
 @dataclass
 class FirthSearch:
-    """The questions of one search.
+    """A search for a point whose modified score is shorter than ``tol`` in the norm of H⁻¹.
 
-    Parameters
-    ----------
-    tol : float
-        Bound on the length of the modified score in the norm of H⁻¹.
-    rounds : int
-        The most questions.
+    Each question is about a new x, with the inverse of the last H for V. Where that moves the score
+    by too much, it is asked again with the H that came back: so every point costs a client one
+    matrix, and the last one a second, for the standard errors. A step at which the objective rises
+    is shortened. Without more, convergence is linear, since H is not the Hessian of the objective:
+    changes of the gradient of the penalty correct it as in BFGS.
 
     Attributes
     ----------
     count : int
-        The questions so far.
+        The questions so far, of at most ``rounds``.
     now : FirthPoint or None
         The last point that was not refused.
     pairs : list of (array, array)
@@ -157,11 +147,9 @@ class FirthSearch:
 
     tol: float
     rounds: int
-
-    def __post_init__(self) -> None:
-        self.count = 0
-        self.now: FirthPoint | None = None
-        self.pairs: list[tuple[Array, Array]] = []
+    count: int = 0
+    now: FirthPoint | None = None
+    pairs: list[tuple[Array, Array]] = field(default_factory=list)
 
     @property
     def spent(self) -> bool:

@@ -14,6 +14,7 @@ from fedsplit.channels.members import Members
 from fedsplit.data.formula.formula import Formula
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError, ShortClip, listed
+from fedsplit.regression.client.coding import Coding
 from fedsplit.regression.client.noise import Noise
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.privacy import DeclaredColumns, bounds_of, noise_multiplier
@@ -22,30 +23,27 @@ from fedsplit.regression.options import Settings
 from fedsplit.regression.privacy import Privacy
 from fedsplit.regression.server.agreement import draft_of, with_declarations
 from fedsplit.regression.server.columns import with_levels
-from fedsplit.regression.server.federation import CodedRows
 from fedsplit.regression.server.report import Estimates, NoiseReport
 
 
 class NoisyAnswer(NamedTuple):
-    """Gradient and Hessian of all clients in the declared columns, with the scale of their noise.
+    """Gradient, (p,), and Hessian, (p, p), of all clients in the declared columns.
 
     Attributes
     ----------
-    g : (p,) array
-    H : (p, p) array
     g_noise, H_noise : float
         Standard deviations: of every entry of g, and of the diagonal of H. Those beside the
         diagonal have that over √2.
-    scalars : (3,) array
-        Rows, the sum of squared residuals, that of weights; in the last answer alone.
+    rest : array
+        In the last answer rows, the sum of squared residuals, and that of weights, as shares of
+        their bounds.
     """
 
     g: Array
     H: Array
     g_noise: float
     H_noise: float
-    scalars: Array
-    rows_noise: float
+    rest: Array
 
     def definite(self) -> tuple[Array, int]:
         """H with its smallest eigenvalues raised to the level of noise, and how many were."""
@@ -57,34 +55,30 @@ class NoisyAnswer(NamedTuple):
 
 
 class PrivateSearch:
-    """A fixed number of Newton steps from zero.
+    """A fixed number of Newton steps from zero, by a plan that is made of declarations.
 
-    Parameters
+    Attributes
     ----------
-    plan : Plan
-        Made of declarations.
-    settings : Settings
-        With ``dp``.
+    warnings : list of str
+        What its end is worth.
     """
 
     def __init__(self, members: Members, plan: Plan, settings: Settings) -> None:
         assert settings.dp is not None
-        self._rows = CodedRows(tuple(members.names), plan, strict=False)
         self.plan = plan
         self.settings = settings
         self.summed = members.summed
         self.warnings: list[str] = []
+        self._coding = Coding(plan, False, tuple(members.names))
         self._family = settings.chosen_family
         self._privacy: Privacy = settings.dp
         self._bounds = bounds_of(self._family, self._privacy)
         ranges, intercept = self._privacy.ranges or {}, plan.parsed.intercept
         self._back = DeclaredColumns.of(plan.names, ranges, intercept).back
         self._clients = list(self.summed or members.names)
-        shares = 1
-        if self.summed:
-            shares = len(self._clients) - self._privacy.colluding
-            if shares < 1:
-                raise InputError("dp: more clients collude than there are others")
+        shares = len(self._clients) - self._privacy.colluding if self.summed else 1
+        if shares < 1:
+            raise InputError("dp: more clients collude than there are others")
         self._noise = math.sqrt(len(self._clients)) * Noise.of(self._privacy, shares).scale
 
     def run(self) -> Dialogue[tuple[Estimates, NoiseReport]]:
@@ -107,9 +101,8 @@ class PrivateSearch:
         return self._estimate(x, shorter, H, answer, determined=not repaired)
 
     def _ask(self, number: int, x: Array) -> Dialogue[NoisyAnswer]:
-        asked = NoisySums(self._rows.coding, self._privacy, number, x)
-        answers: dict[str, NoisedSum] = yield asked
-        parts = [answers[name] for name in self._rows.names]
+        answers: dict[str, NoisedSum] = yield NoisySums(self._coding, self._privacy, number, x)
+        parts = [answers[name] for name in self._coding.names]
         total = np.sum([each.high + each.low for each in parts], axis=0)
         a, h, c = np.sqrt(self._privacy.shares(number, self._family.dispersed))
         C, W = self._bounds
@@ -117,22 +110,12 @@ class PrivateSearch:
         p = len(x)
         first, second = np.triu_indices(p)
         H = np.zeros((p, p))
-        packed = total[p : p + len(first)] / np.where(first == second, 1.0, math.sqrt(2.0))
-        H[first, second] = packed
-        H[second, first] = packed
-        scalars = np.full(3, np.nan)
-        unit = math.nan
-        if number == self._privacy.rounds:
-            unit = math.sqrt(3.0) / c
-            scalars = unit * np.array([1.0, C**2, W]) * total[-3:]
-        return NoisyAnswer(
-            g=C * R / a * total[:p],
-            H=W * R**2 / h * H,
-            g_noise=C * R / a * self._noise,
-            H_noise=W * R**2 / h * self._noise,
-            scalars=scalars,
-            rows_noise=unit * self._noise,
-        )
+        packed, rest = np.split(total[p:], [len(first)])
+        H[first, second] = packed / np.where(first == second, 1.0, math.sqrt(2.0))
+        H[second, first] = H[first, second]
+        g_unit, H_unit = C * R / a, W * R**2 / h
+        noise = g_unit * self._noise, H_unit * self._noise
+        return NoisyAnswer(g_unit * total[:p], H_unit * H, *noise, rest / c)
 
     def _shortened(self, step: Array, H: Array) -> Array:
         """A step that moves η by so much that φ'' can have become another; itself if not."""
@@ -151,8 +134,12 @@ class PrivateSearch:
         With H + E in the place of H, and a gradient with noise n, the last step from y ends at x
         with (H + E)(x - x*) = E(y - x*) - n, to first order, and y - x* is about -step.
         """
-        p = len(x)
-        rows, squares, weights = answer.scalars.tolist()
+        privacy, p = self._privacy, len(x)
+        C, W = self._bounds
+        _, _, c = np.sqrt(privacy.shares(privacy.rounds, self._family.dispersed))
+        unit = math.sqrt(3.0)
+        rows, squares, weights = (unit * np.array([1.0, C**2, W]) * answer.rest).tolist()
+        rows_noise = unit / c * self._noise
         moved = 0.5 * answer.H_noise**2 * (step @ step * np.eye(p) + np.outer(step, step))
         noise = answer.g_noise**2 * np.eye(p) + moved
         inverse = np.linalg.inv(H)
@@ -162,56 +149,47 @@ class PrivateSearch:
         if self._family.dispersed:
             if self._family.quadratic:
                 squares += float(answer.g @ step)  # of the end, where the gradient is 0
-            dispersion = self._dispersion(squares, weights - p, answer.rows_noise)
+            dispersion = self._dispersion(squares, weights - p, rows_noise)
         covariance = None
+        noise_se = errors = np.sqrt(np.diag(noise_part))
         if determined and math.isfinite(dispersion):
             covariance = dispersion * back @ inverse @ back.T + noise_part
-            self._check_settled(back @ step, covariance)
-        noise_se = np.sqrt(np.diag(noise_part))
-        errors = noise_se if covariance is None else np.sqrt(np.diag(covariance))
-        score, weight = self._bounds
+            errors = np.sqrt(np.diag(covariance))
+            self._check_end(float(np.max(np.abs(back @ step) / errors)))
         report = NoiseReport(
             clients=self._clients,
             rows=rows,
-            rows_error=answer.rows_noise,
+            rows_error=rows_noise,
             dispersion=dispersion,
             noise_se=noise_se.tolist(),
-            multiplier=noise_multiplier(self._privacy.epsilon, self._privacy.delta),
-            score=score,
-            weight=weight,
+            multiplier=noise_multiplier(privacy.epsilon, privacy.delta),
+            score=C,
+            weight=W,
         )
         return Estimates(self.plan.names, back @ x, covariance, None, errors), report
 
     def _dispersion(self, squares: float, weights: float, rows_noise: float) -> float:
         """φ by squares over weights; an upper bound where the noise is as large, nan without any.
 
-        Parameters
-        ----------
-        squares, weights : float
-            Sums with noise; weights less the number of coefficients.
-        rows_noise : float
-            The standard deviation of the noise of a count of rows.
+        ``rows_noise`` is the standard deviation of the noise of a count of rows.
         """
         C, W = self._bounds
         if weights <= 2.0 * W * rows_noise:
             self.warnings.append("the noise hides the dispersion: raise epsilon")
             return math.nan
-        found = squares / weights
+        estimate = squares / weights
         unsure = 2.0 * C**2 * rows_noise / weights
-        if found > unsure:
-            return found
+        if estimate > unsure:
+            return estimate
         self.warnings.append(
             "the noise hides the dispersion, and an upper bound of it is used: declare a smaller "
             "dp score, or raise epsilon"
         )
-        return max(found, 0.0) + unsure
+        return max(estimate, 0.0) + unsure
 
-    def _check_settled(self, step: Array, covariance: Array) -> None:
+    def _check_end(self, moved: float) -> None:
         """Warn if the last step was so long, in standard errors, that another one would follow."""
-        if self._family.quadratic:
-            return
-        moved = float(np.max(np.abs(step) / np.sqrt(np.diag(covariance))))
-        if moved > 3.0:
+        if not self._family.quadratic and moved > 3.0:
             self.warnings.append(
                 f"the last step moved a coefficient by {moved:.1f} standard errors: allow more "
                 "questions (dp rounds)"
