@@ -408,7 +408,7 @@ def test_the_moments_of_a_gaussian_determine_its_fit() -> None:
     formula = "score ~ age + hours + offset(visits)"
     members = Members(LocalChannel(DatasetCohort([Dataset(each) for each in sources(frames)])))
     agreement = prepare(members, FitOptions(frames, formula))
-    pool = Pool(agreement.moments, agreement.intercept)
+    pool = Pool(agreement.moments, agreement.rows.intercept)
     slopes = np.linalg.solve(pool.scatter[1:, 1:], pool.cross[1:])
     coef = [pool.net_target - slopes @ pool.mean[1:], *slopes]
     np.testing.assert_allclose(coef, fs.fit(frames, formula).params, rtol=1e-9)

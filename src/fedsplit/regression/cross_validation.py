@@ -114,12 +114,12 @@ def cross_validation(
 
 def _check_fold(agreement: Agreement, fold: Fold) -> None:
     """Raise InputError if a column does not vary, or a class is empty, at the training clients."""
-    pool = Pool([agreement.moments[j] for j in fold.training], agreement.intercept)
+    pool = Pool([agreement.moments[j] for j in fold.training], agreement.rows.intercept)
     constant = pool.constant
-    if agreement.intercept is None:
+    if agreement.rows.intercept is None:
         constant &= pool.mean == 0
     else:
-        constant[agreement.intercept] = False
+        constant[agreement.rows.intercept] = False
     lacks = [f"column {pool.names[i]} does not vary: leave it out" for i in constant.nonzero()[0]]
     classes = agreement.plan.classes or ("0", "1")
     for label, count in zip(classes, pool.classes, strict=False):  # a number has no classes
@@ -137,11 +137,7 @@ def _held_out(
         replace(agreement.rows, names=tuple(agreement.rows.names[j] for j in clients))
         for clients in (fold.training, fold.held_out)
     )
-    known, unknown = (
-        [agreement.moments[j] for j in clients] for clients in (fold.training, fold.held_out)
-    )
-    labels = list(agreement.plan.classes)
-    problem = yield from set_up(inside, known, settings, agreement.intercept, labels)
+    problem = yield from set_up(inside, settings)
     problem = yield from in_robust_units(problem)
     problem = problem.with_ridge(np.zeros(problem.d))
     points = yield from _points(problem, penalties)
@@ -150,11 +146,11 @@ def _held_out(
     start = np.zeros(problem.d)
     answer = yield AboutCosts(costs, Decrement(start, start))
     floor = ProofScalars(**answer.parts).floor.sum()
-    floor += sum(each.floor for each in unknown) / problem.unit
+    floor += sum(each.floor for each in outside.moments) / problem.unit
     values = []
     for x in points:
         values.append((yield AboutCosts(costs, Value(x))).rows.sum())
-    weight = sum(each.weight for each in unknown)
+    weight = sum(each.weight for each in outside.moments)
     deviance: Array = 2.0 * (np.array(values) - floor) * problem.unit / weight
     return deviance
 

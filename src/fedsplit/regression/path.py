@@ -230,10 +230,7 @@ def regularisation(
 ) -> Dialogue[tuple[FitProblem, RegularisationPath]]:
     """A regression for one λ after the other; without any, from the largest that matters."""
     settings, l1_ratio = agreement.settings, options.l1_ratio
-    labels = list(agreement.plan.classes)
-    problem = yield from set_up(
-        agreement.rows, agreement.moments, settings, agreement.intercept, labels=labels
-    )
+    problem = yield from set_up(agreement.rows, settings)
     problem = yield from in_robust_units(problem)
     # the ridge is part of the server's penalty, so that the clients' costs are the same for every λ
     problem = problem.with_ridge(np.zeros(problem.d))

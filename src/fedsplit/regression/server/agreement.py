@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import NamedTuple
 
 from fedsplit.arrays import Array
@@ -52,19 +51,14 @@ USED = ""
 
 @dataclass(frozen=True)
 class Agreement:
-    """What clients agreed on, and the moments of their rows.
+    """What clients agreed on.
 
     Attributes
     ----------
-    formula : Formula
     settings : Settings
         With all that was declared.
-    plan : Plan
-        How every client makes a design of its rows.
     rows : CodedRows
         The rows that are used; a client without a complete one is left out.
-    moments : sequence of Moments
-        Of each of them.
     missing : mapping of str to int
         The rows that each client left out for missing values.
     missing_values : mapping of str to int
@@ -75,20 +69,22 @@ class Agreement:
         All that was asked until then.
     """
 
-    formula: Formula
     settings: Settings
-    plan: Plan
     rows: CodedRows
-    moments: Sequence[Moments]
     missing: Mapping[str, int]
     missing_values: Mapping[str, int]
     warnings: Sequence[str]
     exchanges: Sequence[Row] = ()
 
     @property
-    def intercept(self) -> int | None:
-        """Which column of a design is the constant term, if there is one."""
-        return 0 if self.plan.design_columns.intercept else None
+    def plan(self) -> Plan:
+        """How every client makes a design of its rows."""
+        return self.rows.plan
+
+    @property
+    def moments(self) -> Sequence[Moments]:
+        """Of the rows of each client."""
+        return self.rows.moments
 
 
 class AgreedPlan(NamedTuple):
@@ -96,6 +92,8 @@ class AgreedPlan(NamedTuple):
 
     Attributes
     ----------
+    settings : Settings
+        With all that was declared.
     counts : dict of str to RowCounts
         Of the clients that have a value.
     used : dict of str to int
@@ -104,22 +102,19 @@ class AgreedPlan(NamedTuple):
         The clients without any value.
     findings : list of Finding
         What is to be said of levels, and what sums could disclose of single rows.
-    settings : Settings or None
-        With all that was declared, where something had to be.
     """
 
+    settings: Settings
     plan: Plan
     counts: dict[str, RowCounts]
     used: dict[str, int]
     empty: list[str]
     findings: list[Finding]
-    settings: Settings | None = None
 
     @property
     def coding(self) -> Coding:
         """By which the clients that take part are asked about rows of the plan."""
-        strict = self.settings is not None and self.settings.strict
-        return Coding(self.plan, strict, tuple(self.used))
+        return Coding(self.plan, self.settings.strict, tuple(self.used))
 
 
 class AgreedStates(NamedTuple):
@@ -163,23 +158,20 @@ def agree(
         If the clients' columns cannot be those of one model.
     """
     agreed = yield from agree_on_rows(formula, settings, excluded, derived)
-    plan, used = agreed.plan, agreed.used
+    plan, used, counts = agreed.plan, agreed.used, agreed.counts
     if not plan.names:
         raise InputError(f"formula {plan.formula!r}: there is no term on the right")
     summed: Sequence[str] = yield SummedClients()
-    rows, moments, findings = yield from code_rows(
+    rows, findings = yield from code_rows(
         CodedRows(tuple(used), plan, settings.strict, clusters=len(summed))
     )
-    warnings = [each.warnings for each in agreed.counts.values()] + findings
+    warnings = [finding for each in counts.values() for finding in each.warnings]
     return Agreement(
-        formula=plan.parsed,
-        settings=agreed.settings or settings,
-        plan=plan,
-        rows=rows,
-        moments=moments,
-        missing={name: each.rows - used.get(name, 0) for name, each in agreed.counts.items()},
-        missing_values=sum((Counter(each.missing) for each in agreed.counts.values()), Counter()),
-        warnings=in_lines(chain(agreed.findings, _left_out(agreed), *warnings)),
+        agreed.settings,
+        rows,
+        missing={name: each.rows - used.get(name, 0) for name, each in counts.items()},
+        missing_values=sum((Counter(each.missing) for each in counts.values()), Counter()),
+        warnings=in_lines([*agreed.findings, *_left_out(agreed), *warnings, *findings]),
     )
 
 
@@ -202,8 +194,7 @@ def agree_on_rows(
             settings = with_declared(settings, known)
             draft = draft_of(known.parsed, settings, excluded, derived)
         draft = with_declarations(draft, settings)
-    agreed = yield from agree_on_plan(draft, settings)
-    return agreed._replace(settings=settings)
+    return (yield from agree_on_plan(draft, settings))
 
 
 def with_declared(settings: Settings, plan: Plan) -> Settings:
@@ -299,13 +290,13 @@ def agree_on_plan(draft: Plan, settings: Settings) -> Dialogue[AgreedPlan]:
     results = yield from together(dialogues)
     agreed: AgreedPlan = results["columns"]
     states: AgreedStates | None = results.get("states")
-    while "states" in dialogues:
+    while draft.parsed.pooled:
         if states is None:
-            coding = Coding(agreed.plan, settings.strict, tuple(agreed.used))
-            states = yield from agree_on_states(coding)
+            states = yield from agree_on_states(agreed.coding)
             assert states is not None  # with all types agreed on, every client has an answer
         inside = {name: states.used.get(name, rows) for name, rows in agreed.used.items()}
-        _check_inside(agreed.counts, inside, settings)
+        if settings.missing == "fail":
+            _check_inside(agreed.used, inside)
         used = {name: rows for name, rows in inside.items() if rows}
         if not used:
             raise InputError(f"formula {draft.formula!r}: every row is outside the breaks of cut()")
@@ -352,7 +343,7 @@ def agree_on_columns(draft: Plan, settings: Settings) -> Dialogue[AgreedPlan]:
     taking_part = {name: each for name, each in counts.items() if each.complete}
     plan, findings = with_levels(plan, settings, taking_part)
     used = {name: each.complete for name, each in taking_part.items()}
-    return AgreedPlan(plan, counts, used, empty, findings)
+    return AgreedPlan(settings, plan, counts, used, empty, findings)
 
 
 def agree_on_states(coding: Coding) -> Dialogue[AgreedStates | None]:
@@ -495,13 +486,10 @@ def _check_enough(counts: Mapping[str, RowCounts]) -> None:
     )
 
 
-def _check_inside(
-    counts: Mapping[str, RowCounts], used: Mapping[str, int], settings: Settings
-) -> None:
-    """Raise InputError if rows that ``cut`` has no interval for are missing values and refused."""
-    for name, rows in used.items():
-        outside = counts[name].complete - rows
-        if outside and settings.missing == "fail":
+def _check_inside(complete: Mapping[str, int], inside: Mapping[str, int]) -> None:
+    """Raise InputError if there are rows that ``cut`` has no interval for."""
+    for name, rows in inside.items():
+        if outside := complete[name] - rows:
             raise InputError(
                 f"client {name}: {outside} row{'s' * (outside > 1)} outside the breaks of cut(): "
                 "write wider ones, or leave rows out by missing='drop'"

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -80,6 +80,16 @@ class CodedRows:
     def coding(self) -> Coding:
         """By which their clients are asked about them."""
         return Coding(self.plan, self.strict, self.names)
+
+    @cached_property
+    def moments(self) -> list[Moments]:
+        """Of the rows of each client."""
+        return [moments_of(self.told[name], self.plan) for name in self.names]
+
+    @property
+    def intercept(self) -> int | None:
+        """Which column of a design is the constant term, if there is one."""
+        return 0 if self.plan.design_columns.intercept else None
 
 
 class AboutCosts(NamedTuple):
@@ -315,16 +325,13 @@ def about(problem: FitProblem, dialogue: Dialogue[R]) -> Dialogue[R]:
             event = interruption
 
 
-def code_rows(
-    rows: CodedRows,
-) -> Dialogue[tuple[CodedRows, list[Moments], list[Sequence[Finding]]]]:
-    """Have the clients code their rows: these with what clients allow, their moments, warnings."""
+def code_rows(rows: CodedRows) -> Dialogue[tuple[CodedRows, list[Finding]]]:
+    """Have the clients code their rows, and say what they allow and what could be disclosed."""
     coded: dict[str, SumAnswer] = yield SumQuestion({"": DesignMoments()}, rows.coding)
     told = {name: coded[name].values[""] for name in rows.names}
     matrices, directions = np.sum([each["withholds"][0] for each in told.values()], axis=0) == 0
     rows = replace(rows, matrices=bool(matrices), directions=bool(directions), told=told)
-    moments = [moments_of(each, rows.plan) for each in told.values()]
-    return rows, moments, [coded[name].warnings for name in rows.names]
+    return rows, [finding for name in rows.names for finding in coded[name].warnings]
 
 
 def sums_of(

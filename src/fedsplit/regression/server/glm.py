@@ -112,10 +112,7 @@ def glm(agreement: Agreement, reached: Mapping[str, float] | None = None) -> Dia
     reached : mapping of str to float, optional
         Coefficients to start from, by name: those of a run that lost a client.
     """
-    problem = yield from set_up(
-        *(agreement.rows, agreement.moments, agreement.settings, agreement.intercept),
-        labels=list(agreement.plan.classes),
-    )
+    problem = yield from set_up(agreement.rows, agreement.settings)
     problem = yield from in_robust_units(problem)
     return (yield from fit_problem(problem, agreement, reached or {}))
 

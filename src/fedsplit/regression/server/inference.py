@@ -288,9 +288,9 @@ class Point:
     @cached_property
     def sizes(self) -> dict[str, int]:
         """How many rows of each client the model is of."""
-        rows, moments = self.problem.rows, self.problem.moments
-        gone = self.receding or [0] * len(moments)
-        counts = zip(rows.names, moments, gone, strict=True)
+        rows = self.problem.rows
+        gone = self.receding or [0] * len(rows.names)
+        counts = zip(rows.names, rows.moments, gone, strict=True)
         return {name: each.n - without for name, each, without in counts}
 
     def sum_of(self, statistic: str, part: str) -> Array | None:
@@ -547,7 +547,9 @@ def fit_of(point: Point, null: float | None, agreement: Agreement) -> FitStatist
         pearson=point.number("pearson"),
         calibration=None if bins is None else Calibration(*bins),
         moments=PooledMoments(pool.names, pool.weight, pool.mean, pool.scatter, pool.target),
-        fingerprint=fingerprint_of(dict(zip(problem.rows.names, agreement.moments, strict=True))),
+        fingerprint=fingerprint_of(
+            dict(zip(problem.rows.names, problem.rows.moments, strict=True))
+        ),
         missing_values=agreement.missing_values,
         spread=problem.frame.spread if family.robust else None,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +13,7 @@ from fedsplit.errors import InputError, listed
 from fedsplit.methods.default import affordable
 from fedsplit.penalties.coordinatewise import NonNegativeElasticNet
 from fedsplit.regression.client.coding import Frame
-from fedsplit.regression.client.design import Moments, Scaling
+from fedsplit.regression.client.design import Scaling
 from fedsplit.regression.families.family import Family
 from fedsplit.regression.options import AUTO, Settings
 from fedsplit.regression.server.coordinates import Coordinates, Pool, find_coordinates
@@ -49,8 +49,6 @@ class FitProblem:
 
     Attributes
     ----------
-    moments : sequence of Moments
-        Of each client's rows.
     settings : Settings
         With the name of the method that was chosen.
     names : list of str
@@ -62,7 +60,6 @@ class FitProblem:
     """
 
     rows: CodedRows
-    moments: Sequence[Moments]
     settings: Settings
     names: list[str]
     pool: Pool
@@ -232,28 +229,12 @@ class FitProblem:
         return self.coordinates.point_of_scaled(each[:, each.any(axis=0)])
 
 
-def set_up(
-    rows: CodedRows,
-    moments: Sequence[Moments],
-    settings: Settings,
-    intercept: int | None,
-    labels: Sequence[str] = (),
-) -> Dialogue[FitProblem]:
-    """The regression of coded rows.
-
-    Parameters
-    ----------
-    moments : sequence of Moments
-        One per client.
-    intercept : int or None
-        Which column is the constant term, if there is one.
-    labels : sequence of str
-        The classes of a target column that is a class.
-    """
+def set_up(rows: CodedRows, settings: Settings) -> Dialogue[FitProblem]:
+    """The regression of coded rows."""
     family = settings.chosen_family
-    pool = Pool(moments, intercept, centred=family.absorbs == "a constant")
+    pool = Pool(rows.moments, rows.intercept, centred=family.absorbs == "a constant")
     family.check_pool(pool)
-    found = yield from find_coordinates(rows, pool, settings, family.blocks(labels))
+    found = yield from find_coordinates(rows, pool, settings, family.blocks(rows.plan.classes))
     names = [name for block in found.blocks for name in block.names(pool.names)]
     d = int(found.kept.sum())
     frame = Frame(found.scaling, found.whiten, 1.0, found.symmetric, np.zeros(d), found.precise)
@@ -264,7 +245,7 @@ def set_up(
             if settings.secure:
                 raise InputError(_no_matrices(rows, d))
         settings = replace(settings, method=chosen)
-    problem = FitProblem(rows, moments, settings, names, pool, found, frame)
+    problem = FitProblem(rows, settings, names, pool, found, frame)
     return problem.with_ridge(settings.ridge * problem.penalised(2))
 
 

@@ -251,7 +251,7 @@ class SeparationSearch:
         """
         self.found = False
         way = self._ways[-1]
-        counts = zip(self.problem.moments, self._receding, strict=True)
+        counts = zip(self.problem.rows.moments, self._receding, strict=True)
         margin = (yield Everyone(Margin(way))).rows.min()  # nan without classes
         if margin > 0 or all(each.n == rows for each, rows in counts):
             yield TraceEntry("certificate")
