@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from attacks.server import Refused, Server
@@ -15,6 +16,7 @@ from fedsplit.federation.encoding import digest
 from fedsplit.federation.messages import Inquiry, Response
 from fedsplit.federation.questions import decode_request, encode_request
 from fedsplit.federation.site.site import Site
+from fedsplit.regression.client.coding import Coding
 from fedsplit.sums import Total
 
 
@@ -40,6 +42,10 @@ class Colluding(Server):
     """The same attacks by what the site adds to sums of three."""
 
     kind = UnmaskedSite
+
+    def coding(self, formula: str, family: str = "gaussian", **changes: Any) -> Coding:
+        # a question about sums names no client: a site refuses one that does
+        return replace(super().coding(formula, family, **changes), names=())
 
     def ask(self, question: Question, key: str = "") -> Any:
         asked = question.for_sums(FEWEST)
