@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from fedsplit.federation import authority
 from fedsplit.federation.coordinator import StudyResult
 from fedsplit.federation.messages import Ending, read_message
+from fedsplit.federation.site.site import Site
 from fedsplit.federation.study import Study
 from fedsplit.federation.transport import Arrivals, Transport
 from fedsplit.federation.transport.files import FileTransport, answer_files
 from fedsplit.federation.transport.https import ConnectionLimits, HttpsTransport, serve
+from fedsplit.federation.transport.on_ray import RayTransport
 from fedsplit.testing import Federation
 
-CARRIERS = ("direct", "files", "https")
+CARRIERS = ("direct", "files", "https", "ray")
 
 HOST = "127.0.0.1"
 PROMPT = ConnectionLimits(first_pause=0.02, longest_pause=0.1)
@@ -73,9 +76,22 @@ def carried(federation: Federation, study: Study, how: str, **chosen: Any) -> St
 
 
 def broken_off(federation: Federation, study: Study, how: str) -> StudyResult:
-    """The same by coordinators that end after each exchange, and sites that end as well."""
+    """The same by coordinators that end after each exchange, and sites that end as well.
+
+    Workers on Ray, which take long to start, live on.
+    """
+    with ExitStack() as stack:
+        lasting = stack.enter_context(opened(federation, study, how)) if how == "ray" else None
+        return _broken_off(federation, study, how, lasting)
+
+
+def _broken_off(
+    federation: Federation, study: Study, how: str, lasting: Transport | None
+) -> StudyResult:
     for _ in range(200):
-        with opened(federation, study, how) as transport:
+        with (
+            opened(federation, study, how) if lasting is None else nullcontext(lasting) as transport
+        ):
             try:
                 found = federation.coordinator(Once(transport, 1), wait=60.0).run(study)
             except Ends:
@@ -101,9 +117,29 @@ def opened(federation: Federation, study: Study, how: str) -> Iterator[Transport
             yield federation.direct()
         case "files":
             yield FileTransport(federation.folder / "post", federation.key, federation.members)
+        case "ray":
+            with RayTransport({n: on_ray(federation, n) for n in federation.names}) as workers:
+                yield workers
         case _:
             with _by_https(federation) as transport:
                 yield transport
+
+
+def on_ray(federation: Federation, name: str) -> Callable[[], Site]:
+    """What opens a site in a worker, which knows the analyses of the tests too."""
+    paths = list(sys.path)
+
+    def opened_there() -> Site:
+        import sys
+
+        sys.path[:] = paths
+        import analyses
+
+        vars(analyses)["context"] = analyses.entered()  # for as long as the process lives
+        vars(analyses)["context"].__enter__()
+        return federation.site(name)
+
+    return opened_there
 
 
 def answered_by_files(federation: Federation) -> bool:

@@ -7,6 +7,7 @@ from hypothesis import settings
 
 from hospitals import people, write
 
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # tests import ray before fedsplit does
 settings.register_profile("fedsplit", deadline=None, max_examples=25, derandomize=True)
 settings.load_profile("fedsplit")
 

@@ -53,7 +53,14 @@ def assert_same_bits(ours: pd.DataFrame, other: pd.DataFrame) -> None:
 @pytest.mark.parametrize(
     ("name", "how"),
     [
-        pytest.param(name, how, marks=[pytest.mark.slow] * (how == "https" and name != "weighted"))
+        pytest.param(
+            name,
+            how,
+            marks=[
+                *[pytest.mark.slow] * (how in ("https", "ray") and name != "weighted"),
+                *[pytest.mark.xdist_group("ray")] * (how == "ray"),
+            ],
+        )
         for name in ANALYSES
         for how in CARRIERS[1:]
     ],
@@ -80,7 +87,8 @@ def test_an_open_analysis_and_a_secure_one_are_that_of_this_process(
 @EVERY
 @BOTH
 @pytest.mark.parametrize(
-    "how", ["direct", *(pytest.param(each, marks=pytest.mark.slow) for each in CARRIERS[1:])]
+    "how",
+    ["direct", *(pytest.param(each, marks=pytest.mark.slow) for each in CARRIERS[1:])],
 )
 def test_an_analysis_that_is_broken_off_after_every_exchange_has_the_same_bits(
     tmp_path: Path, name: str, secure: bool, how: str

@@ -632,7 +632,7 @@ def test_without_ray_one_line_says_what_to_install(
         "fedsplit.channels.ray.ray_clients",
         "fedsplit.regression.engines",
     ):
-        monkeypatch.delitem(sys.modules, name)
+        monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.delitem(vars(fs), "RayClients", raising=False)  # a name is imported once
     line = r"pip install 'fedsplit\[ray\]'"
     with pytest.raises(ImportError, match=line):
@@ -721,6 +721,37 @@ def test_ray_that_is_started_here_listens_to_this_machine_alone() -> None:
         [sys.executable, "-c", LISTENS], capture_output=True, text=True, timeout=120, check=True
     )
     assert done.stdout == "[]\n"
+
+
+EARLIER = """
+import ray
+import warnings
+from fedsplit.channels.ray.cluster import connect
+with warnings.catch_warnings(record=True) as found:
+    warnings.simplefilter("always")
+    connect(None)
+print([str(each.message) for each in found if "listens at" in str(each.message)])
+ray.shutdown()
+"""
+
+
+@pytest.mark.slow
+def test_ray_that_was_imported_before_and_listens_to_others_is_warned_of() -> None:
+    own = {k: v for k, v in os.environ.items() if k != "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"}
+    done = subprocess.run(
+        [sys.executable, "-c", EARLIER],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        env=own,
+    )
+    assert "Ray was imported before fedsplit, and listens at" in done.stdout
+
+
+def test_nothing_of_rays_private_modules_is_used() -> None:
+    for path in Path(fs.__file__).parent.rglob("*.py"):
+        assert "ray._private" not in path.read_text(encoding="utf-8"), path
 
 
 def test_a_cluster_without_authentication_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ _EXTRAS = {
     ),
     "CvxpyLoss": ("CVXPY", "cvx", "cvxpy"),
     "CvxpyProx": ("CVXPY", "cvx", "cvxpy"),
-    "RayClients": ("Ray", "ray", "ray"),
+    **dict.fromkeys(("RayClients", "RayTransport"), ("Ray", "ray", "ray")),
 }
 """Names that need an extra: what it is called, the extra, and the module that it brings."""
 

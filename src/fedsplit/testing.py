@@ -71,6 +71,17 @@ class Federation:
                 rows.to_csv(path, index=False)
             self._data[name] = str(path if isinstance(rows, pd.DataFrame) else rows)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a worker needs to open a site; keys travel as their bytes."""
+        raw = {name: key.private_bytes_raw() for name, key in self.keys.items()}
+        return {**vars(self), "key": self.key.private_bytes_raw(), "keys": raw}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        read = Ed25519PrivateKey.from_private_bytes
+        self.key = read(state["key"])
+        self.keys = {name: read(raw) for name, raw in state["keys"].items()}
+
     def _draw(self, name: str) -> Callable[[int], bytes]:
         """What gives random bytes to a site, or to the coordinator by an empty name."""
         if self._seed is None:

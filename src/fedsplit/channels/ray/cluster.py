@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import os
 import signal
@@ -15,10 +16,21 @@ from typing import Any
 from fedsplit.errors import InputError
 from fedsplit.texts import one_line
 
+# Ray reads these when it is imported; the user's own settings win. No usage statistics, no warning
+# about a future version, no line whenever a worker dies, which is made again; and Ray that is
+# started here uses 127.0.0.1, where it otherwise listens to other machines.
+SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": "worker died|actor died|retries remaining",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+}
+for name, value in SETTINGS.items():
+    os.environ.setdefault(name, value)
+
 try:
     import ray
     from ray import cloudpickle
-    from ray._private import ray_constants, services, worker
     from ray.exceptions import ActorDiedError, RayError, RayTaskError
 except ModuleNotFoundError as missing:
     raise InputError(
@@ -54,9 +66,6 @@ def connect(address: str | None) -> None:
         )
     if ray.is_initialized():
         return
-    # No usage statistics, and no warning about a future version; the user's own settings win.
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
         with _silence():
             if address is None:
@@ -69,6 +78,13 @@ def connect(address: str | None) -> None:
         if address is not None:
             what = f"cannot be reached at {address}"
         raise InputError(f"Ray {what}: {one_line(str(error), 300)}") from None
+    where = "" if address is not None else ray.util.get_node_ip_address()
+    if where and not ipaddress.ip_address(where).is_loopback:
+        warnings.warn(
+            f"Ray was imported before fedsplit, and listens at {where} to other machines: set "
+            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0, or import fedsplit.RayClients before ray",
+            stacklevel=3,
+        )
     if address is not None and not _authenticated():
         warnings.warn(
             f"the Ray cluster at {address} accepts anybody who can reach its ports, and runs their "
@@ -87,40 +103,18 @@ def _uses_tls() -> bool:
     return os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
 
 
-@contextmanager
-def _loopback() -> Iterator[None]:
-    """Let Ray use the address 127.0.0.1 as it is.
-
-    Outside of macOS and Windows it replaces that by an address that other machines reach, and
-    listens on all interfaces.
-    """
-    clusters = ray_constants.ENABLE_RAY_CLUSTER
-    ray_constants.ENABLE_RAY_CLUSTER = False
-    try:
-        yield
-    finally:
-        ray_constants.ENABLE_RAY_CLUSTER = clusters
-
-
 def _start() -> None:
     cores = None
     if hasattr(os, "sched_getaffinity"):  # the cores of this process, not of the machine
         cores = len(os.sched_getaffinity(0))
-    with _loopback():
-        ray.init(
-            "local",
-            num_cpus=cores,
-            include_dashboard=False,
-            _node_ip_address="127.0.0.1",
-            **QUIET,
-        )
+    ray.init("local", num_cpus=cores, include_dashboard=False, **QUIET)
 
 
 def _check_reachable(address: str) -> None:
     """Raise an error unless a gRPC server answers at the address: Ray would try for minutes."""
+    if address == "auto" and not (address := os.environ.get("RAY_ADDRESS", "")):
+        return  # Ray looks for a cluster on this machine
     scheme, _, rest = address.rpartition("://")
-    if not scheme:
-        rest = str(services.canonicalize_bootstrap_address(address))
     if ":" not in rest:
         rest += ":10001"
     host, _, port = rest.rpartition(":")
@@ -143,18 +137,14 @@ def _silence() -> Iterator[None]:
     """Keep Ray quiet while it starts, and leave the user's handler of SIGTERM in place."""
     logger = logging.getLogger("ray")
     level = logger.level
-    listen = worker.listen_error_messages
     handler = signal.getsignal(signal.SIGTERM)
     logger.setLevel(logging.CRITICAL)
-    # Ray starts this in a thread, which prints on stdout whenever a worker dies.
-    worker.listen_error_messages = lambda *args: None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
         logger.setLevel(level)
-        worker.listen_error_messages = listen
         # Only the main thread may set a handler, and only there does Ray do so.
         main = threading.current_thread() is threading.main_thread()
         if main and handler not in (signal.SIG_DFL, None):

@@ -52,7 +52,7 @@ class Worker:
         one_blas_thread().__enter__()  # for as long as the process lives
         threads.WORKERS = 1  # the other cores have workers of their own
         if memory is not None:
-            _limit(memory)
+            limit_memory(memory)
         self._make = make
         self._memory = memory
         self._cohort: Cohort | None = None
@@ -255,7 +255,7 @@ def _size(share: object) -> int:
     return sum(buffer.raw().nbytes for buffer in buffers)
 
 
-def _limit(memory: int) -> None:
+def limit_memory(memory: int) -> None:
     """Limit this process to so many bytes beyond those that it has now (Linux)."""
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     line = next(line for line in status.splitlines() if line.startswith("VmData"))

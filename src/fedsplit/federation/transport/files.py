@@ -86,9 +86,15 @@ def answer_files(site: Site, key: SigningKey, folder: Path) -> list[Path]:
     -------
     list of Path
         The answers. A study that waits for its owner has none yet.
+
+    Raises
+    ------
+    InputError
+        If a question could not be answered, by a full disk for example; the others are.
     """
     coordinator = bytes.fromhex(site.policy.coordinator)
     written = []
+    failed = ""
     for path in sorted(folder.glob("*.question")):
         answer = path.with_suffix(".answer")
         if answer.exists():
@@ -97,9 +103,13 @@ def answer_files(site: Site, key: SigningKey, folder: Path) -> list[Path]:
             response = site.response(unseal(key, path.read_bytes()))
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
-        if response.outcome == "waiting":
+        if response.outcome == "failed":  # what is mended here is answered the next time
+            failed = failed or f"{path}: {response.reason}"
+        if response.outcome in ("waiting", "failed"):
             continue
         files.write_durably(answer, seal(coordinator, site.signed(response)))
         files.write_private(path.with_suffix(".txt"), readable(site, response))
         written.append(answer)
+    if failed:
+        raise InputError(failed)
     return written
