@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -28,8 +30,7 @@ from fedsplit.clients.stochastic import BatchCurvature
 from fedsplit.clients.sums import GRID, rounded, rounded_products
 from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.problem import Problem
-from fedsplit.regression.client.guards.points import unpadded
-from fedsplit.regression.client.guards.rounding import RoundedLeastSquares, rounded_parts
+from fedsplit.regression.client.guards.rounding import RoundedLeastSquares, Watch, rounded_again
 from problems import LOSSES, problem
 
 D = 4
@@ -168,14 +169,24 @@ TOLD: list[CostQuestion] = [
 def test_what_is_told_at_a_point_has_the_digits_of_its_sums(
     name: str, question: CostQuestion
 ) -> None:
-    clients = problem(name, [17, 30], D).clients
-    exact = clients.ask(question).parts
-    terms = [unpadded(clients.terms_of(j)) for j in range(clients.m)]
-    told = rounded_parts(question, exact, terms)
-    for part, numbers in exact.items():
+    of_rows = problem(name, [17, 30], D)
+    if isinstance(question, LocalModel):
+        question = replace(question, reach=0.0)
+    exact = of_rows.clients.ask(question).parts
+    watched = Watch(rounds=True).clients(of_rows, of_rows.m)
+    asked = of_rows.clients if isinstance(question, Prox) else watched
+    told = rounded_again(question, asked.ask(question), watched).parts
+    of_one_row = {"margin", "norm", "spread", "steady"} & exact.keys()
+    assert not np.isfinite(told.get("margin", np.nan)).any()
+    for part in exact.keys() - of_one_row:
+        numbers = exact[part]
         known = np.isfinite(numbers)
         assert np.array_equal(np.isfinite(told[part]), known)
         size = np.abs(numbers[known]).max(initial=1.0)
         assert np.allclose(told[part][known], numbers[known], rtol=0, atol=1e-10 * size)
-    changed = [part for part in exact if not np.array_equal(told[part], exact[part], True)]
+    changed = [
+        part
+        for part in exact.keys() - of_one_row
+        if not np.array_equal(told[part], exact[part], True)
+    ]
     assert changed

@@ -193,11 +193,13 @@ def test_a_cost_discloses_its_gradient_and_where_it_is_asked_for_its_hessian(cur
     A = np.array([[1.0, 2.0], [1.0, -1.0], [1.0, 0.5]])
     slopes, weights = np.array([0.2, -0.6, 0.1]), np.array([0.1, 0.2, 0.3])
 
-    def discloses(matrix: bool) -> list[RowSum]:
-        return [RowSum(A, slopes[:, None]), *[RowSum(A, weights=weights)] * matrix]
+    made = [RowSum(A, slopes[:, None])]
 
-    hessian = A.T @ (weights[:, None] * A)
-    cost = CostAt(0.5, A.T @ slopes, lambda: hessian, discloses)
+    def hessian() -> Array:
+        made.append(RowSum(A, weights=weights))
+        return made[-1].value()
+
+    cost = CostAt(0.5, A.T @ slopes, hessian, lambda: made)
     rows: Any = SimpleNamespace(m=10, frame=SimpleNamespace(ridge=np.zeros(2)), cost=lambda x: cost)
     x = np.zeros(2)
     parts = CostAlong(x, np.eye(2), curved).sums(rows)
@@ -205,6 +207,7 @@ def test_a_cost_discloses_its_gradient_and_where_it_is_asked_for_its_hessian(cur
     expected = [parts["slope"].value(), *([parts["curvature"].value()] if curved else [])]
     assert len(told) == len(expected)
     assert all(np.allclose(a, b) for a, b in zip(told, expected, strict=True))
+    del made[1:]
     products = ScoreProducts(x).sums(rows)
     [gradient] = [each.value() for part in products.values() for each in part.disclosed()]
     assert np.allclose(gradient @ gradient.T, products["products"].value())

@@ -22,7 +22,7 @@ from fedsplit.federation.questions import decode_request, encode_request
 from fedsplit.loop.conversation import streams_of
 from fedsplit.loop.trace import Row
 from fedsplit.losses.batches import Batch, Stacked, epochs, independent
-from fedsplit.regression.client.guards.points import check_allowed
+from fedsplit.regression.client.guards.rounding import at_named_points
 from open.moments import Moments, fedavg_moments
 from open.stochastic import StochasticProx
 from open.subsampled_newton import SubsampledNewtonProx
@@ -292,7 +292,7 @@ def test_a_site_with_rules_answers_nothing_about_minibatches(
 ) -> None:
     # a batch of one row would tell that row
     with pytest.raises(RequestError, match=text):
-        check_allowed(question)
+        at_named_points(question)
 
 
 def test_minibatches_count_as_their_share_of_the_rows() -> None:

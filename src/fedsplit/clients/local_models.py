@@ -278,5 +278,5 @@ class ModifiedScore(CostQuestion):
         if self.hessian:
             parts["hessian"] = packed(at.hessian)
         if self.augmented:
-            parts["augmented"] = packed(penalty.information)
+            parts["augmented"] = packed(penalty.information())
         return parts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -18,14 +19,12 @@ class Jeffreys(NamedTuple):
     # (k, d): ½ Σ_i w_i φ'''_i q_i a_i, where q_i = a_iᵀVa_i. Their sum over all clients is the
     # gradient of ½ log det ∇²F if V is the inverse of ∇²F, Firth's correction of the score
     slope: Array
-    # (k, d, d): Σ_i (w_i + h_i) φ''_i a_i a_iᵀ: the Hessian as if every row came once more, with
-    # the weight of its leverage
-    information: Array
+    # makes Σ_i (w_i + h_i) φ''_i a_i a_iᵀ, (k, d, d): the Hessian as if every row came once more,
+    # with the weight of its leverage
+    information: Callable[[], Array]
     # (k,): ¼ Σ_i h_i q_i (φ'''_i/φ''_i)². If V is off by a share δ, the sum of the slopes is off by
     # at most δ√Σbend in the norm of (∇²F)⁻¹
     bend: Array
-    # (k, n): what each row contributes: its slope in ``slope``, its weight in ``information``
-    of_rows: tuple[Array, Array]
 
 
 def jeffreys(terms: Terms, X: Array, V: Array) -> Jeffreys:
@@ -50,7 +49,6 @@ def jeffreys(terms: Terms, X: Array, V: Array) -> Jeffreys:
     weights = (terms.w + h) * curvature
     return Jeffreys(
         terms.adjoint(slopes),
-        terms.design.scaled(np.sqrt(weights)).gram(),
+        lambda: terms.design.scaled(np.sqrt(weights)).gram(),
         np.sum(0.25 * h * q * np.square(tilt), axis=1),
-        (slopes, weights),
     )

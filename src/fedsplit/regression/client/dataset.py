@@ -26,7 +26,6 @@ from fedsplit.errors import InputError
 from fedsplit.regression.client.design import Design
 from fedsplit.regression.client.guards import thresholds
 from fedsplit.regression.client.guards.ledger import DisclosureLedger
-from fedsplit.regression.client.guards.points import of_survey
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.guards.thresholds import Finding
 from fedsplit.regression.client.noise import BoundedRows, bounded_rows
@@ -106,7 +105,7 @@ class Dataset:
     def _counted(self, plan: Plan) -> Counted:
         frame = self.complete(plan)
         where = self.numbers(frame.index.to_numpy(dtype=np.intp))
-        return where, partial(of_survey, frame, plan)
+        return where, partial(_counted_sums, frame, plan)
 
     def table_rows(
         self, plan: Plan, statistics: Mapping[str, Statistic], rules: Rules
@@ -296,6 +295,17 @@ class Dataset:
             counts_of[column] = {level: int(count) for level, count in pairs if count}
             thresholds.check_levels(self.name, column, counts_of[column])
         return counts_of
+
+
+def _counted_sums(frame: pd.DataFrame, plan: Plan) -> list[RowSum]:
+    """Which rows are complete, and those of each level."""
+    one = np.ones((len(frame), 1))
+    columns = [one[:, 0]]
+    for name in plan.types:
+        if name in plan.categorical:
+            codes = frame[name].cat.codes.to_numpy()
+            columns += [(codes == code).astype(np.float64) for code in np.unique(codes)]
+    return [RowSum(np.column_stack(columns), one)]
 
 
 def _deferred(rules: Rules) -> tuple[type[Exception], ...]:

@@ -12,10 +12,9 @@ import numpy as np
 from fedsplit.arrays import Array
 from fedsplit.channels import codec
 from fedsplit.channels.channel import Request, Unprepared
-from fedsplit.clients.question import CostQuestion, Question
-from fedsplit.clients.questions import Evaluate, Information
+from fedsplit.clients.question import Answer, CostQuestion, Question
+from fedsplit.clients.questions import Evaluate, Information, Prox
 from fedsplit.clients.stacked import QUIET, StackedClients
-from fedsplit.clients.sums import rounded_products
 from fedsplit.errors import RequestError
 from fedsplit.losses.observations import Observations
 from fedsplit.problem import Problem
@@ -23,20 +22,12 @@ from fedsplit.regression.client.coding import Coding, Frame, key_of
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.design import Design
 from fedsplit.regression.client.guards import thresholds
-from fedsplit.regression.client.guards.points import (
-    At,
-    RowTerms,
-    at_named_points,
-    check_allowed,
-    has_proof,
-    of_points,
-    points_of,
-    unpadded,
-)
 from fedsplit.regression.client.guards.rounding import (
     RoundedLeastSquares,
-    rounded_parts,
-    without_extremes,
+    Watch,
+    at_named_points,
+    points_alone,
+    rounded_again,
 )
 from fedsplit.regression.client.guards.rules import WARN, Rules
 from fedsplit.regression.client.guards.thresholds import Finding
@@ -159,23 +150,47 @@ class DatasetCohort:
         if not isinstance(question, CostQuestion):
             raise RequestError(f"the question {question.name()} is not allowed here")
         clients = self.among(request.key, request.m)
-        if self._quadratic or not self.refuses:
+        if self._quadratic or not (self.refuses or self._release.open):
             answer = clients.ask(question)
-            if self._release.open:
-                self._state_points(request.key, points_of(question, answer.parts), question)
+            if points_alone(question, answer.parts) is not None:
+                for rows in self.rows:  # it follows from the moments
+                    self._release.state(rows.name, None, list)
             return answer
-        check_allowed(question)
-        question = at_named_points(question)
-        answer = clients.ask(question)
-        points = points_of(question, answer.parts)
-        self._check_size(request.key, points or [])
-        self._state_points(request.key, points, question)
-        terms = self._terms(request.key)
-        parts = rounded_parts(question, answer.parts, terms)
-        parts = without_extremes(question, parts, terms, self._may_disclose_radius)
-        # how long it took, and how many steps, depends on single rows too
-        nothing = np.zeros_like(answer.seconds)
-        return answer._replace(parts=parts, seconds=nothing, work=np.zeros_like(answer.work))
+        return self._watched(question, clients, request)
+
+    def _watched(self, question: CostQuestion, clients: StackedClients, request: Request) -> Answer:
+        """The answer about costs that are not quadratic, with the sums that it is made of."""
+        watch = self._watch()
+        problem = self._prepared[request.key][1]
+        if not self.refuses:  # the same sums, once more, are recorded
+            answer = clients.ask(question)
+            alone = points_alone(question, answer.parts)
+            if alone is None or not watch.knows(problem):
+                return answer
+            watched = watch.clients(problem, request.m)
+            for each in alone:
+                watched.ask(each)
+        else:
+            question = at_named_points(question)
+            watched = watch.clients(problem, request.m)
+            # a prox has a way, whose points it does not name
+            asked = clients if isinstance(question, Prox) else watched
+            answer = rounded_again(question, asked.ask(question), watched)
+            if points_alone(question, answer.parts) is None:
+                return answer
+            # how long it took, and how many steps, depends on single rows too
+            nothing = np.zeros_like(answer.seconds)
+            answer = answer._replace(seconds=nothing, work=np.zeros_like(answer.work))
+        for j, rows in enumerate(self.rows):
+            self._release.state(rows.name, rows.row_ids, partial(watch.of, j))
+        return answer
+
+    def _watch(self) -> Watch:
+        def check(j: int, eta: Array) -> None:
+            if self.refuses:
+                self.rules.check_size(self.rows[j].name, eta)
+
+        return Watch(self.refuses, check, self._may_disclose_radius)
 
     def _may_disclose_radius(self, j: int) -> bool:
         """Whether client j has disclosed few radii of balls of constant Hessians; it counts one."""
@@ -194,39 +209,6 @@ class DatasetCohort:
     def _guarded(self) -> bool:
         """Whether points are under rules: those of a quadratic disclose no more than moments."""
         return self.refuses and not self._quadratic
-
-    def _terms(self, key: str) -> list[RowTerms]:
-        """The rows of each client in the coordinates of the rounds."""
-        clients = self._prepared[key][1].clients
-        return [unpadded(clients.terms_of(j)) for j in range(clients.m)]
-
-    def _check_size(self, key: str, points: Sequence[At]) -> None:
-        """Raise InputError for points at which predictors are too far out."""
-        if not self._guarded:
-            return
-        for j, (rows, terms) in enumerate(zip(self.rows, self._terms(key), strict=True)):
-            for at in points:
-                x = np.broadcast_to(at.point, (len(self.rows), at.point.shape[-1]))[j : j + 1]
-                self.rules.check_size(rows.name, terms.eta(x))
-
-    def _state_points(self, key: str, points: Sequence[At] | None, question: CostQuestion) -> None:
-        """State what is disclosed at points; None states nothing."""
-        # of a loss that is no sum over rows it is not known what a point discloses
-        terms = self._prepared[key][1].clients.terms_of(0)
-        if points is None or not (self._quadratic or has_proof(terms)):
-            return
-        for j, rows in enumerate(self.rows):
-            sums = partial(self._of_points, key, points, j, question)
-            self._release.state(rows.name, rows.row_ids, sums)
-
-    def _of_points(
-        self, key: str, points: Sequence[At], j: int, question: CostQuestion | None = None
-    ) -> list[RowSum]:
-        """What client j discloses at points; of a quadratic it follows from the moments."""
-        if self._quadratic:
-            return []
-        terms = unpadded(self._prepared[key][1].clients.terms_of(j))
-        return of_points(question, points, terms, j)
 
     def sum_over_rows(self, question: SumQuestion, request: Request) -> list[SumAnswer | None]:
         """What each client answers to a question about sums."""
@@ -287,27 +269,21 @@ class DatasetCohort:
         """The cost of client j at a point; all clients are evaluated at once, ``known`` is kept."""
         at = x.tobytes()
         if at not in known:
-            clients = self._prepared[key][1].with_ridge(0.0).clients
-            points = [At(x, value=True, slope=True, matrix=True)]
-            self._check_size(key, points)
-            parts = clients.ask(Evaluate(x)).parts
-            if self._guarded:
-                parts = rounded_parts(Evaluate(x), parts, self._terms(key))
-            known[at] = parts, clients, []
+            problem, watch = self._prepared[key][1].with_ridge(0.0), self._watch()
+            clients = problem.clients
+            if not self._quadratic and (self.refuses or self._release.open):
+                clients = watch.clients(problem, len(self.rows))
+            known[at] = clients.ask(Evaluate(x)).parts, clients, [], watch
+        parts, clients, hessians, watch = known[at]
 
         def curvature() -> Array:
-            _, clients, hessians = known[at]
             if not hessians:
-                found = clients.ask(Information(x)).rows
-                hessians.append(rounded_products(found) if self._guarded else found)
+                hessians.append(clients.ask(Information(x)).rows)
             own: Array = hessians[0][j]
             return own
 
-        def discloses(matrix: bool) -> list[RowSum]:
-            return self._of_points(key, [At(x, value=True, slope=True, matrix=matrix)], j)
-
-        parts = known[at][0]
-        return CostAt(float(parts["value"][j]), parts["gradient"][j], curvature, discloses)
+        value = float(parts["value"][j])
+        return CostAt(value, parts["gradient"][j], curvature, partial(watch.of, j))
 
     def bounded(self, coding: Coding, privacy: Privacy) -> list[BoundedRows]:
         """The rows of each client for sums with noise, read once for all questions of a fit."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,8 +22,7 @@ from fedsplit.data.pooled.column_statistics import ColumnStatistic, Histogram, W
 from fedsplit.errors import InputError, RequestError, RowError
 from fedsplit.regression.client.coding import Frame, check_scaling, check_whitening
 from fedsplit.regression.client.design import BINS, Design, Moments, Scaling
-from fedsplit.regression.client.guards.points import NO_DIRECTIONS
-from fedsplit.regression.client.guards.rules import Rules
+from fedsplit.regression.client.guards.rules import NO_DIRECTIONS, Rules
 from fedsplit.regression.client.plan import Plan
 from fedsplit.statistic import (
     STATISTICS,
@@ -53,13 +52,13 @@ class CostAt(NamedTuple):
     curvature : callable
         Computes the Hessian, (d, d), where that is wanted.
     discloses : callable
-        Given whether the Hessian is told, the sums over rows from which all of it follows.
+        The sums over rows that all of it was made of.
     """
 
     value: float
     slope: Array
     curvature: Callable[[], Array]
-    discloses: Callable[[bool], list[RowSum]]
+    discloses: Callable[[], list[RowSum]]
 
 
 @dataclass(frozen=True)
@@ -386,7 +385,7 @@ class CostAlong(Statistic):
         at = cost_at(rows, self.x, self.directions)
         D = self.directions
         parts = {
-            "value": Computed(np.array([[at.value]]), partial(at.discloses, self.curved)),
+            "value": Computed(np.array([[at.value]]), at.discloses),
             "slope": Computed((D.T @ at.slope)[:, None]),
         }
         return parts | {"curvature": Computed(D.T @ at.curvature() @ D)} if self.curved else parts
@@ -415,7 +414,7 @@ class ScoreProducts(Statistic):
         clusters = np.array([[float(at.slope.any())]])
         products = np.outer(at.slope, at.slope)
         return {
-            "products": Computed(products, partial(at.discloses, False)),
+            "products": Computed(products, at.discloses),
             "clusters": Computed(clusters),
         }
 

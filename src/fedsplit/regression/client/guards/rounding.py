@@ -1,25 +1,359 @@
-"""The answers of a client under rules: sums without rounding errors (see ``clients.sums``), and no
-numbers of single rows."""
+"""Sums over rows under rules: rounded, and recorded, where they are made.
+
+What a client answers about its cost is made of a few sums over its rows: values, gradients and
+Hessians at points. Here these come from rows that round each sum (see ``clients.sums``) and record
+which one it was. So every answer follows from rounded sums, and the ledger has what was summed,
+whatever the question does with it.
+"""
 
 from __future__ import annotations
 
+import math
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedsplit.arrays import Array, dots, matvec, packed, unpacked
-from fedsplit.clients.local_models import WAY, LocalModel
-from fedsplit.clients.question import CostQuestion
-from fedsplit.clients.questions import Descend, Direction, Overview, Prox, Trials
+from fedsplit.arrays import Array, dots, extreme_eigenvalues, matvec, norms
+from fedsplit.clients.local_models import LocalModel, ModifiedScore
+from fedsplit.clients.question import Answer, CostQuestion, Part
+from fedsplit.clients.questions import (
+    Curvature,
+    Decrement,
+    Descend,
+    Direction,
+    Evaluate,
+    Gradient,
+    Information,
+    Line,
+    Margin,
+    Overview,
+    Prox,
+    Trials,
+    Value,
+)
+from fedsplit.clients.stacked import StackedClients
+from fedsplit.clients.stochastic import BatchCurvature, StochasticDescend
 from fedsplit.clients.sums import rounded, rounded_products
-from fedsplit.losses.costs import parabola
+from fedsplit.errors import RequestError
+from fedsplit.local.newton import ExactProx
+from fedsplit.losses.costs import Costs, parabola
+from fedsplit.losses.designs import DenseDesign
 from fedsplit.losses.least_squares import LeastSquares, QuadraticTerms, ReducedTerms
-from fedsplit.losses.linear import LinearTerms
+from fedsplit.losses.linear import LinearTerms, RowTerms
 from fedsplit.losses.multinomial import MultinomialTerms
 from fedsplit.losses.observations import Observations, is_sparse, read
-from fedsplit.losses.terms import Block
-from fedsplit.regression.client.guards.points import RowTerms, slopes_of
+from fedsplit.losses.terms import Block, Terms
+from fedsplit.regression.client.guards.rules import NO_DIRECTIONS
+from fedsplit.statistic import RowSum
+
+if TYPE_CHECKING:
+    from fedsplit.problem import Problem
+
+ALLOWED: set[type[CostQuestion]] = {
+    Curvature,
+    Decrement,
+    Descend,
+    Direction,
+    Evaluate,
+    Gradient,
+    Information,
+    Line,
+    LocalModel,
+    ModifiedScore,
+    Overview,
+    Prox,
+    Trials,
+    Value,
+}
+"""The questions whose answers are made of nothing but the sums that rows under rules record."""
+
+
+def at_named_points(question: CostQuestion) -> CostQuestion:
+    """A question under rules: its answer depends on the points alone that are named by it or by it.
+
+    A solver that stops early discloses the gradient and the Hessian at its start and on its way: a
+    prox is solved to rounding from v, whatever the start. A local model is that at x, as in
+    Newton's method; where else its point is would depend on the Hessian at x, and on whether all
+    margins are positive.
+
+    Raises
+    ------
+    RequestError
+        For questions that rules never answer.
+    """
+    match question:
+        case Margin():
+            raise RequestError(NO_DIRECTIONS)
+        case Descend(steps=steps) if steps > 1:
+            raise RequestError("its rules allow one gradient step per question")
+        case StochasticDescend() | BatchCurvature():  # a small batch tells a row
+            raise RequestError(
+                "its rules allow questions about all rows alone, not about minibatches"
+            )
+        case Prox(solver=solver):
+            # what a solver that stops early answers depends on points that it does not name
+            if solver != ExactProx():
+                raise RequestError("its rules allow a prox by ExactProx() alone")
+            return replace(question, start=None)
+        case LocalModel():
+            return replace(question, reach=0.0)
+    return question
+
+
+def points_alone(question: CostQuestion, parts: Mapping[str, Array]) -> list[CostQuestion] | None:
+    """Questions at fixed points that disclose what a question and its answer do.
+
+    None if there are none: then it is not stated what is disclosed.
+    """
+    match question:
+        case Prox(solver=ExactProx()):  # others disclose something of their way
+            return [Gradient(parts["point"])]
+        case LocalModel(hessian=True):
+            at = parts["point"]
+            return [replace(question, reach=0.0), Gradient(at), Information(at)]
+    return [question] if type(question) in ALLOWED - {Prox} else None
+
+
+@dataclass(frozen=True)
+class GradientSize(CostQuestion):
+    """∇f_j(x) without a ridge, and the most that its entries could be."""
+
+    x: Array
+
+    parts: ClassVar = {"gradient": Part(("d",)), "most": Part(("d",))}
+
+    def answer(self, costs: Costs, x: Array) -> Mapping[str, Array]:
+        terms = costs.terms
+        assert isinstance(terms, WatchedTerms)
+        eta = terms.eta(x)
+        return {"gradient": terms.gradient(eta), "most": terms.most(eta)}
+
+
+def rounded_again(question: CostQuestion, answer: Answer, watched: StackedClients) -> Answer:
+    """An answer with parts that tell no more than the gradient there.
+
+    A prox is u = v - s∇f(u); the slope of Firth's penalty is as small as a server's metric.
+    """
+    if not isinstance(question, Prox | ModifiedScore):
+        return answer
+    parts = dict(answer.parts)
+    most = watched.ask(
+        GradientSize(question.x if isinstance(question, ModifiedScore) else parts["point"])
+    ).parts["most"]
+    told = {name: rounded(parts[name], most) for name in {"slope", "gradient"} & parts.keys()}
+    if isinstance(question, Prox):
+        point = question.v - rounded(question.v - parts["point"], question.s * most)
+        error = parts["error"] + norms(point - parts["point"])
+        told |= {"point": point, "error": error, "margin": np.full_like(error, np.nan)}
+    return answer._replace(parts=parts | told)
+
+
+@dataclass
+class Watch:
+    """How sums over rows are made for one question, and which ones were.
+
+    Attributes
+    ----------
+    rounds : bool
+        Whether sums are rounded.
+    check : callable
+        Called with the number of a client and its predictors at a point.
+    radius : callable
+        Whether the radius of a ball in which a client's Hessian is constant may leave it.
+    """
+
+    rounds: bool = False
+    check: Callable[[int, Array], None] = lambda j, eta: None
+    radius: Callable[[int], bool] = lambda j: True
+    _sums: dict[int, list[RowSum]] = field(default_factory=dict)
+
+    def add(
+        self,
+        clients: NDArray[np.intp],
+        used: Array,
+        left: Array,
+        right: Array | None = None,
+        weights: Array | None = None,
+    ) -> None:
+        """Record sums of some clients, each (k, n, …), over rows whose weights are not 0."""
+        sizes = np.count_nonzero(used, axis=1).tolist()  # padding comes last
+        for at, (j, n) in enumerate(zip(clients.tolist(), sizes, strict=True)):
+            r, w = (None if each is None else each[at, :n] for each in (right, weights))
+            self._sums.setdefault(j, []).append(RowSum(left[at, :n], r, w))
+
+    def of(self, j: int) -> list[RowSum]:
+        """The sums over the rows of client j."""
+        return self._sums.get(j, [])
+
+    def knows(self, problem: Problem) -> bool:
+        """Whether the costs of a problem are sums over rows."""
+        return all(
+            isinstance(each.terms, LinearTerms | MultinomialTerms) for each in problem.blocks
+        )
+
+    def clients(self, problem: Problem, m: int) -> StackedClients:
+        """The clients of a problem with rows that are watched, as part of m in all."""
+        blocks = [Block(own, self._terms(own, terms)) for own, terms in problem.blocks]
+        share = np.broadcast_to(problem.ridge / m, (problem.d,))
+        return StackedClients(problem.d, blocks, share)
+
+    def _terms(self, clients: Sequence[int], terms: Terms) -> Terms:
+        if isinstance(terms, LinearTerms | MultinomialTerms):
+            rows = WatchedRows(terms.A, self, np.asarray(clients, dtype=np.intp), terms.w)
+            if isinstance(terms, LinearTerms):
+                return WatchedLinear(terms.phi, rows, terms.b, terms.w, terms.o)
+            return WatchedMultinomial(terms.phi, rows, terms.b, terms.w, terms.o)
+        raise RequestError(
+            "its cost is no sum over its rows: no bound is known on what answers disclose of one, "
+            "and its rules allow none without it"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class WatchedRows(DenseDesign):
+    """Rows of which sums are recorded, and rounded relative to the most that they could be.
+
+    Attributes
+    ----------
+    clients : (k,) array of int
+        Whose rows they are.
+    used : (k, n) array
+        0 for padding.
+    root : (k, n) array or None
+        What the rows are multiplied by.
+    """
+
+    watch: Watch
+    clients: NDArray[np.intp]
+    used: Array
+    root: Array | None = None
+
+    def __getitem__(self, clients: list[int] | slice) -> WatchedRows:
+        return WatchedRows(
+            self.array[clients], self.watch, self.clients[clients], self.used[clients]
+        )
+
+    def scaled(self, weights: Array) -> WatchedRows:
+        return replace(self, root=weights)
+
+    def most(self, R: Array) -> Array:
+        """The most that the entries of ``adjoint`` could be, (k, d)."""
+        return norms(R)[:, None] * np.sqrt(super().squares())
+
+    def adjoint(self, R: Array) -> Array:
+        self.watch.add(self.clients, self.used, R[:, :, None], self.array)
+        found = super().adjoint(R)
+        return rounded(found, self.most(R)) if self.watch.rounds else found
+
+    def gram(self) -> Array:
+        root = np.ones_like(self.used) if self.root is None else self.root
+        self.watch.add(self.clients, self.used, self.array, weights=np.square(root))
+        found = DenseDesign(root[:, :, None] * self.array).gram()
+        return rounded_products(found) if self.watch.rounds else found
+
+    def squares(self) -> Array:
+        diagonals: Array = np.einsum("kii->ki", self.gram())
+        return diagonals
+
+    def _unrecorded(self, *_: Any) -> NoReturn:
+        raise RequestError("its rules allow no answer from sums that are not recorded")
+
+    inner = chosen = crossed = _unrecorded  # type: ignore[assignment]
+
+
+class WatchedTerms(RowTerms):
+    """Terms that are made of recorded sums alone, without numbers of single rows.
+
+    A server that may choose the units or the point finds where a power of two changes. Sums of
+    squares take the place of maxima: they follow from the moments.
+    """
+
+    design: WatchedRows
+
+    # a system by rows is no function of sums over them
+    rank = RowTerms.d
+    classifies = False
+
+    def eta(self, X: Array) -> Array:
+        found = super().eta(X)
+        for j, own, used in zip(self.design.clients.tolist(), found, self.w > 0, strict=True):
+            self.design.watch.check(j, own[..., used])
+        return found
+
+    def value(self, eta: Array) -> Array:
+        # values keep their digits: near an optimum a search needs the last ones, and the rounding
+        # errors of single rows are below those of their sum
+        rows = self.row_values(eta)[:, :, None]
+        self.design.watch.add(self.design.clients, self.w, rows, np.ones_like(rows))
+        return super().value(eta)
+
+    def values(self, start: Array, end: Array, shares: Sequence[float]) -> Array:
+        """The parabola by the values at both ends, and by the slope at the last one."""
+        slopes, way = (each.reshape(self.k, -1) for each in (self.slopes(end), end - start))
+        slope = rounded(dots(slopes, way), norms(slopes) * norms(way))
+        # the values are those that the ends have been asked for
+        return parabola(super().value(start), super().value(end), slope, shares)
+
+    def most(self, eta: Array) -> Array:
+        """The most that the entries of the gradients could be, (k, d)."""
+        slopes = self.slopes(eta).reshape(self.k, -1)
+        columns = np.sqrt(DenseDesign.squares(self.design))
+        return np.tile(norms(slopes)[:, None] * columns, self.phi.predictors)
+
+    def diagonal(self, eta: Array) -> Array:
+        return Terms.diagonal(self, eta)
+
+    def times(self, eta: Array) -> Callable[[Array], Array]:
+        return Terms.times(self, eta)
+
+    def bounds(self) -> tuple[Array, Array]:
+        low, high = self.phi.curvature_range
+        if (low, high) == (0.0, np.inf):
+            return super().bounds()
+        ell, L = extreme_eigenvalues(self.design.scaled(np.sqrt(self.w)).gram())
+        return low * ell, high * L
+
+    def concordance(self, W: Array | None) -> tuple[Array, Array]:
+        norm, leverage = super().concordance(None)
+        if self.bend in (0.0, np.inf):
+            return norm, leverage
+        return self.bend * np.sqrt(DenseDesign.squares(self.design).sum(axis=1)), leverage
+
+    def spread(self, H: Array) -> Array:
+        known = super().spread(H)
+        moved = norms(self.product(H).reshape(self.k, -1))
+        usual = (known > 0) & np.isfinite(known)
+        spread: Array = np.where(usual, self.bend * moved, known)
+        return spread
+
+    @property
+    @abstractmethod
+    def bend(self) -> float:
+        """By how much the Hessian changes at most where the predictor moves by 1."""
+
+    def steady(self, X: Array, eta: Array) -> Array:
+        radii = super().steady(X, eta)
+        pairs = zip(self.design.clients.tolist(), radii.tolist(), strict=True)
+        may = [r in (0.0, np.inf) or self.design.watch.radius(j) for j, r in pairs]
+        return np.where(may, radii, 0.0)
+
+
+class WatchedLinear(WatchedTerms, LinearTerms):
+    """Those of one predictor."""
+
+    @property
+    def bend(self) -> float:
+        return self.phi.concordance
+
+
+class WatchedMultinomial(WatchedTerms, MultinomialTerms):
+    """Those of several classes."""
+
+    bend = math.sqrt(2.0)
 
 
 class RoundedLeastSquares(LeastSquares):
@@ -97,152 +431,3 @@ def _rounded_sums(A: Array, b: Array, w: Array) -> tuple[Array, Array, Array, Ar
     residual = max(np.sqrt(2.0 * max(float(f), 0.0)), 2.0**-4 * length)
     g = rounded(A.T @ (w * r), residual * columns)
     return H, u, g, f
-
-
-def rounded_parts(
-    question: CostQuestion, parts: Mapping[str, Array], terms: Sequence[RowTerms]
-) -> dict[str, Array]:
-    """The gradients, Hessians and steps of an answer, one of each client.
-
-    Values keep their digits: near an optimum a search needs the last ones, and the rounding errors
-    of single rows are below those of their sum.
-    """
-    found = dict(parts) | _rounded_points(question, parts, terms)
-    for name in ("hessian", "hessian_at_x", "augmented"):
-        if name in found:
-            found[name] = _rounded_matrices(found[name])
-    x = getattr(question, "x", parts.get("point", np.zeros(0)))
-    at = {"slope": x, "gradient": parts.get("point", x)}
-    for name in at.keys() & found.keys():
-        found[name] = rounded(found[name], _bounds(terms, at[name]))
-    return found
-
-
-def _rounded_points(
-    question: CostQuestion, parts: Mapping[str, Array], terms: Sequence[RowTerms]
-) -> dict[str, Array]:
-    """Points that tell a gradient, or the solution of a system with a Hessian."""
-    match question:
-        case Prox(v=v, s=s):
-            # u = v - s∇f(u)
-            point = v - rounded(v - parts["point"], s * _bounds(terms, parts["point"]))
-            moved = np.linalg.norm(point - parts["point"], axis=1)
-            return {"point": point, "error": parts["error"] + moved}
-        case Descend(x=x, step=step):
-            return {"point": x - rounded(x - parts["point"], step * _bounds(terms, x))}
-        case LocalModel(x=x, hessian=True):
-            diagonal = np.diagonal(unpacked(parts["hessian"]), axis1=1, axis2=2)
-            return {"point": x + _rounded_step(parts["point"] - x, diagonal)}
-        case Direction(x=x):
-            return {"direction": _rounded_step(parts["direction"], _diagonals(terms, x))}
-        case Overview():
-            return {"diagonal": rounded(parts["diagonal"], parts["diagonal"])}
-        case Trials(x=x, second=second, third=third, reference=reference):
-            points = [point for point in (x, second, third) if point is not None]
-            bounds = np.stack([_bounds(terms, point) for point in points], axis=1)
-            diagonals = _diagonals(terms, x if reference is None else reference)
-            found = {name: rounded(parts[name], parts[name]) for name in {"trace"} & parts.keys()}
-            found["gradients"] = rounded(parts["gradients"], bounds)
-            return found | {"step": _rounded_step(parts["step"], diagonals)}
-    return {}
-
-
-@np.errstate(invalid="ignore", divide="ignore")
-def _rounded_step(steps: Array, diagonals: Array) -> Array:
-    """Steps, (m, d), relative to their lengths where the Hessians have these diagonals."""
-    sizes = np.sqrt(np.maximum(diagonals, 0.0))
-    return rounded(steps, np.linalg.norm(sizes * steps, axis=1, keepdims=True) / sizes)
-
-
-def _diagonals(terms: Sequence[RowTerms], x: Array) -> Array:
-    """Those of the clients' Hessians at x, (m, d)."""
-    return np.array([each.diagonal(each.eta(X))[0] for each, X in _each(terms, x)])
-
-
-def _rounded_matrices(matrices: Array) -> Array:
-    if matrices.ndim == 2:
-        return packed(rounded_products(unpacked(matrices)))
-    return rounded_products(matrices)
-
-
-def _each(terms: Sequence[RowTerms], x: Array) -> list[tuple[RowTerms, Array]]:
-    """Each client's terms, with its row of x, (1, d)."""
-    X = np.broadcast_to(x, (len(terms), x.shape[-1]))
-    return [(each, X[j : j + 1]) for j, each in enumerate(terms)]
-
-
-def _bounds(terms: Sequence[RowTerms], x: Array) -> Array:
-    """The most that the entries of each client's gradient could be, (m, d)."""
-    found = []
-    for each, X in _each(terms, x):
-        slopes = np.linalg.norm(slopes_of(each, each.eta(X)))
-        columns = np.linalg.norm(each.A[0], axis=0)
-        found.append(slopes * np.tile(columns, X.shape[1] // len(columns)))
-    return np.array(found)
-
-
-STEADY = "steady"
-
-
-def without_extremes(
-    question: CostQuestion,
-    parts: Mapping[str, Array],
-    terms: Sequence[RowTerms],
-    may_disclose: Callable[[int], bool],
-) -> dict[str, Array]:
-    """The parts without numbers of single rows, and without values at points of no statement.
-
-    A server that may choose the units or the point finds where a power of two changes. Sums of
-    squares take the place of maxima: they follow from the moments.
-
-    ``may_disclose`` says of a client whether the radius of a ball of constant Hessians may leave.
-    """
-    found = dict(parts)
-    factors = np.array([_concordance(each) for each in terms])
-    if "margin" in found:
-        found["margin"] = np.full_like(found["margin"], np.nan)
-    if "leverage" in found:
-        found["leverage"] = np.where(found["leverage"] == 0, 0.0, np.inf)
-    if "norm" in found:
-        lengths = np.array([np.linalg.norm(each.A[0]) for each in terms])
-        found["norm"] = _scaled(found["norm"], factors * lengths)
-    if "spread" in found:
-        found["spread"] = _scaled(found["spread"], factors * _moves(question, parts, terms))
-    if STEADY in found:
-        radii = found[STEADY].tolist()
-        kept = [r if r in (0.0, np.inf) or may_disclose(j) else 0.0 for j, r in enumerate(radii)]
-        found[STEADY] = np.array(kept)
-    if isinstance(question, LocalModel) and question.before is not None:
-        found["values"] = _on_the_way(question.x - question.before, parts)
-    return found
-
-
-def _on_the_way(way: Array, parts: Mapping[str, Array]) -> Array:
-    """Values between two points that follow from what is told at these two, (m, len(WAY))."""
-    values = parts["values"]
-    told = np.isfinite(values[:, [0, -1]]).all(axis=1, keepdims=True)
-    slope = dots(parts["slope"], np.broadcast_to(way, parts["slope"].shape))
-    return np.where(told, parabola(values[:, -1], values[:, 0], slope, WAY), values[:, :1])
-
-
-def _moves(question: CostQuestion, parts: Mapping[str, Array], terms: Sequence[RowTerms]) -> Array:
-    """√Σ_i (a_iᵀh)² for the way h of each client."""
-    x = getattr(question, "x")  # noqa: B009  # of the questions that have this part
-    to = parts.get("point", getattr(question, "before", x))
-    ways = np.broadcast_to(x - to, (len(terms), x.shape[-1]))
-    predictors = [each.product(ways[j : j + 1]) for j, each in enumerate(terms)]
-    return np.array([np.linalg.norm(each) for each in predictors])
-
-
-def _scaled(told: Array, instead: Array) -> Array:
-    """``instead`` where a bound is told that is neither zero nor infinite."""
-    return np.where((told == 0) | np.isinf(told), told, instead)
-
-
-def _concordance(terms: RowTerms) -> float:
-    """By how much the Hessian changes at most where the predictor moves by 1."""
-    match terms:
-        case LinearTerms(phi=phi):
-            return phi.concordance
-        case MultinomialTerms():
-            return float(np.sqrt(2.0))

@@ -12,6 +12,8 @@ from fedsplit.data.pooled.column_statistics import Withheld
 from fedsplit.errors import InputError
 from fedsplit.regression.client.design import SMALLEST_CELL
 
+NO_DIRECTIONS = "its rules allow no question about a direction of the server's choice"
+
 
 @dataclass(frozen=True)
 class Rules:
