@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 import fedsplit as fs
 from designs import coded, design
-from fedsplit.data.categories import Level
 from fedsplit.data.formula.design_columns import MOST_COLUMNS
 from fedsplit.data.formula.formula import Formula, quoted
 from fedsplit.data.formula.model_frame import Schema
+from fedsplit.data.texts import Level
 from fedsplit.regression.client.plan import Plan
 
 FRAME = pd.DataFrame(

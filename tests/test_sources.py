@@ -17,9 +17,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedsplit.data.categories import level_codes, readable
-from fedsplit.data.frames import as_text
+from fedsplit.data.frames import as_written
 from fedsplit.data.sources import sources
+from fedsplit.data.texts import level_codes, readable
 from fedsplit.data.types import MISSING, ColumnProfile, Type
 from fedsplit.errors import InputError, RowError
 from tampering import mutated
@@ -750,7 +750,7 @@ def test_packed_files_that_were_tampered_with_are_refused_in_one_line_or_read(
             for i, record in enumerate(records):
                 for name in frame.columns:
                     value, found = record.get(name), frame[name].iloc[i]
-                    text = "" if pd.isna(value) else as_text(value)
+                    text = "" if pd.isna(value) else as_written(value)
                     assert same(text, found)
     assert read < 100
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fedsplit.arrays import Array
-from fedsplit.data.categories import level_codes
+from fedsplit.data.texts import level_codes
 from fedsplit.dialogue import Dialogue, together
 from fedsplit.federation.dialogues import DialogueAnalysis
 from fedsplit.regression.client.plan import Plan

@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from datetime import date
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from pandas.api import types
 
 from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.data.tables import Column, Table, Values, fail
-from fedsplit.data.texts import Texts, class_counts, profile_of
+from fedsplit.data.texts import Texts, class_counts, number_counts, profile_of, unreadable
 from fedsplit.data.types import (
     DAY,
     EMPTY,
@@ -22,9 +23,7 @@ from fedsplit.data.types import (
     Type,
     date_form,
     float_form,
-    is_number,
     number_form,
-    share,
 )
 from fedsplit.errors import InputError
 
@@ -103,11 +102,7 @@ def frame_names(where: str, frame: pd.DataFrame) -> list[str]:
 class SeriesColumn:
     """A column of pandas, whose dtype says what it is stored as.
 
-    Parameters
-    ----------
-    series : (n,) Series
-    codes : (n,) Series, optional
-        The numbers that ``series`` has labels of.
+    If it has labels of numbers, these are ``codes``.
     """
 
     def __init__(self, series: pd.Series, codes: pd.Series | None = None) -> None:
@@ -124,15 +119,13 @@ class SeriesColumn:
         present = _known(self._series, reading).dropna()
         if present.empty:
             return EMPTY
-        if stored == "number":
-            numbers = present.to_numpy(dtype=np.float64)
-            whole = np.isfinite(numbers) & (np.floor(numbers) == numbers)
-            integer = share(int(np.count_nonzero(whole)), len(present))
-            return EMPTY._replace(integer=integer, decimal="all")
-        if stored == "boolean":
-            return EMPTY._replace(boolean="all")
-        if stored == "date":
-            return EMPTY._replace(date="all")
+        match stored:
+            case "number":
+                return profile_of(number_counts(present.to_numpy(dtype=np.float64)), 0)
+            case "boolean":
+                return EMPTY._replace(boolean="all")
+            case "date":
+                return EMPTY._replace(date="all")
         codes, values = distinct(present)
         counts = np.bincount(codes, minlength=len(values)).tolist()
         try:
@@ -158,8 +151,9 @@ class SeriesColumn:
             case "category", "text":
                 return _category(series, reading)
         codes, values = distinct(series)
-        texts = [as_written(value, reading) for value in values]
-        return Texts(texts, codes).read(where, name, kind, reading)
+        texts = Texts([as_written(value, reading) for value in values], codes)
+        refused = partial(unreadable, where, name, kind)
+        return texts.read(partial(reading.read, kind=kind), kind, refused)
 
 
 def distinct(series: pd.Series) -> tuple[np.ndarray[Any, Any], list[Any]]:
@@ -176,30 +170,28 @@ def distinct(series: pd.Series) -> tuple[np.ndarray[Any, Any], list[Any]]:
     return codes, list(values)
 
 
-def as_written(value: object, reading: Reading) -> str:
-    """Return a value that is not missing as a file of text would have it."""
-    text = as_text(value)
-    if isinstance(value, str) or not is_number(text):
-        return text
-    return text.replace(".", reading.decimal)
+def as_written(value: object, reading: Reading = PLAIN) -> str:
+    """Return a value that is not missing as a file of text would have it, in its form as a level.
 
-
-def as_text(value: object) -> str:
-    """Return a value that is not missing as the text that it is as a level."""
+    A value of any other type than a column can have raises TypeError.
+    """
     match value:
         case str():
             return value.strip()
         case bool() | np.bool_():
             return str(bool(value))
-        case int() | np.integer():
-            return str(int(value))
-        case float() | np.floating():
-            return float_form(float(value))
-        case Decimal():
-            return number_form(str(value))
         case date():
             return date_form(value.isoformat())
-    raise TypeError(f"{type(value).__name__} is neither a number, a date, a boolean nor text")
+        case int() | np.integer():
+            number = str(int(value))
+        case float() | np.floating():
+            number = float_form(float(value))
+        case Decimal():
+            number = number_form(str(value))
+        case _:
+            what = "neither a number, a date, a boolean nor text"
+            raise TypeError(f"{type(value).__name__} is {what}")
+    return number.replace(".", reading.decimal)
 
 
 def _known(series: pd.Series, reading: Reading) -> pd.Series:

@@ -20,7 +20,6 @@ from fedsplit.data.types import (
     days,
     is_boolean,
     is_date,
-    is_integer,
     is_number,
 )
 from fedsplit.errors import InputError
@@ -103,7 +102,7 @@ class Reading:
             return "missing"
         pointed = self.with_point(text)
         if is_number(pointed):
-            return "integer" if is_integer(pointed) else "decimal"
+            return "integer" if float(pointed).is_integer() else "decimal"
         if is_date(self.with_iso_date(text)):
             return "date"
         return "boolean" if is_boolean(text) else "text"
@@ -167,11 +166,6 @@ class Reading:
 
 PLAIN = Reading()
 """How files are read unless a user says otherwise."""
-
-
-def read_codes(text: str) -> Sequence[str]:
-    """Return codes for missing values from the command line, separated by commas."""
-    return [code.strip() for code in text.split(",")]
 
 
 def _check_dates(form: str) -> None:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -30,16 +30,9 @@ from fedsplit.errors import InputError
 
 
 class SharedTable:
-    """A table whose rows belong to several clients.
+    """A table of a number of rows, which belong to several clients, with notes on how it was split.
 
     The columns read last stay in memory, because all clients read the same ones in turn.
-
-    Parameters
-    ----------
-    length : int
-        Its number of rows when it was split.
-    notes : sequence of str
-        What a user should know of how it was split.
     """
 
     def __init__(self, table: Source, length: int, notes: Sequence[str]) -> None:
@@ -64,10 +57,7 @@ class SharedTable:
 
 
 class GroupSource(Source):
-    """The rows of a shared table, at some places, that have one value in its group column.
-
-    The value is the client's name.
-    """
+    """The rows of a shared table that have one value in its group column: the client's name."""
 
     def __init__(self, name: str, shared: SharedTable, rows: NDArray[np.intp]) -> None:
         super().__init__(name, shared.table.where)
@@ -98,13 +88,10 @@ def sources(
     Parameters
     ----------
     data : str, PathLike, DataFrame, list or dict
-        A file, a folder, a glob pattern, a TOML file with a table ``[clients.NAME]`` for each
-        client that has a ``path`` or a ``query``, a frame as ``as_pandas`` takes it, a list of
-        these, or a dict from names to files and frames.
+        A file, a folder, a glob pattern, a list of clients in TOML, a frame as ``as_pandas`` takes
+        it, a list of these, or a dict from names to files and frames.
     group : str, optional
         A column of the only file or DataFrame, each of whose values is a client.
-    reading : Reading, optional
-        How files are read; a TOML file can add to it.
     missing : {"drop", "fail"}
         Whether rows without a group, which belong to no client, are left out or refused.
     """
@@ -153,7 +140,7 @@ def _sources(data: object, reading: Reading, place: int = 0) -> Iterator[Source]
             paths = data_files(data)
             lists = [path for path in paths if is_toml(path)]
             for path in lists:
-                yield from _listed(path, reading)
+                yield from ClientList(path).clients(reading)
             files = [open_table(path, reading) for path in paths if path not in lists]
             yield from sorted(files, key=lambda source: name_order(source.name))
         case _:
@@ -186,18 +173,6 @@ def _named(name: str, item: object, reading: Reading, folder: Path | None = None
         what = type(item).__name__
         raise InputError(f"{name}: expected a file or a DataFrame, not {what}")
     return FrameTable(name, frame, reading)
-
-
-def _listed(path: Path, reading: Reading) -> Iterator[Source]:
-    """Yield the clients of a TOML file, whose relative paths start at its folder."""
-    listed = ClientList(path)
-    listed.types()  # which are checked before anything is read
-    for client in listed.clients(reading):
-        if client.is_query:
-            folder = path.absolute().parent
-            yield QueryTable(client.name, client.where, client.value, folder, client.reading)
-        else:
-            yield _named(client.name, client.value, client.reading, path.parent)
 
 
 def _split(source: Source, group: str, missing: str) -> Iterator[GroupSource]:
@@ -266,33 +241,11 @@ OPTIONS = {field.name for field in fields(Reading)}
 ENTRY_FORM = 'write [clients.NAME] and below it path = "FILE" or query = "SELECT …"'
 
 
-class ListedClient(NamedTuple):
-    """One client of the list.
-
-    Attributes
-    ----------
-    where : str
-        What error messages call it.
-    is_query : bool
-        Whether its data are the result of a query, and not a file.
-    value : str
-        The path or the query.
-    reading : Reading
-        How its data are read: by all codes and names of the list and of its own, and by its own
-        decimal mark and dates.
-    """
-
-    name: str
-    where: str
-    is_query: bool
-    value: str
-    reading: Reading
-
-
 class ClientList:
-    """What is in the file at a path, which is checked as far as it is asked for."""
+    """A TOML file that lists clients, which is checked as far as it is asked for."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._where = str(path)
         self._content = read_toml(path)
         if unknown := sorted(self._content.keys() - {"clients", "types", "reading"}):
@@ -301,17 +254,19 @@ class ClientList:
                 f"unknown key {unknown[0]!r}: only [clients.NAME], [types] and [reading] are read",
             )
 
-    def clients(self, common: Reading = PLAIN) -> Iterator[ListedClient]:
+    def clients(self, common: Reading) -> Iterator[Source]:
         """Yield the clients in the order of the file; each is checked only when it is its turn.
 
-        ``common`` is how files are read that are not the list's own.
+        All are read by the codes and names of ``common``, of the list and of their own entry; the
+        decimal mark and the dates of an entry come before those of the others.
         """
+        self.types()  # which are checked before anything is read
         common = common.joined(self.reading())
         clients = self._table("clients")
         if not clients:
             fail(self._where, f"there is no client: {ENTRY_FORM}")
         for name, entry in clients.items():
-            yield _entry(name, f"{self._where}, client {name}", entry, common)
+            yield self._client(name, f"{self._where}, client {name}", entry, common)
 
     def types(self) -> dict[str, Type]:
         """Return the types that columns are declared to have."""
@@ -336,6 +291,36 @@ class ClientList:
             fail(self._where, f"{name} must be a table, as in [{name}]")
         return table
 
+    def _client(self, name: str, where: str, entry: object, common: Reading) -> Source:
+        """Return the client of an entry."""
+        if not name or not isinstance(entry, dict):
+            fail(where, ENTRY_FORM)
+        if unknown := sorted(entry.keys() - OPTIONS - {"path", "query"}):
+            fail(
+                where,
+                f"unknown key {unknown[0]!r}: a client has path or query, and "
+                f"{', '.join(sorted(OPTIONS))}",
+            )
+        named = sorted(entry.keys() & {"path", "query"})
+        if len(named) != 1:
+            has = "both" if named else "neither"
+            fail(where, f"a client has either path or query, this one has {has}")
+        [key] = named
+        value = entry[key]
+        if not isinstance(value, str) or not value.strip():
+            fail(where, f"{key} must be text in quotes, not {_shown(value)}")
+        if key == "query" and (options := sorted(entry.keys() & {"decimal", "dates"})):
+            fail(
+                where,
+                f"{options[0]} is for files: in a query say it to DuckDB, as in "
+                "read_csv('x.csv', decimal_separator=',', dateformat='%d/%m/%Y')",
+            )
+        joined = common.joined(_reading(where, entry))
+        reading = replace(joined, decimal=entry.get("decimal", common.decimal))
+        if key == "query":
+            return QueryTable(name, where, value, self._path.absolute().parent, reading)
+        return _named(name, value, reading, self._path.parent)
+
 
 def declared(data: object) -> tuple[dict[str, Type], Reading]:
     """Return the types of columns, and how files are read, as the lists among a user's data say."""
@@ -347,34 +332,6 @@ def declared(data: object) -> tuple[dict[str, Type], Reading]:
             types |= listed.types()
             reading = reading.joined(listed.reading())
     return types, reading
-
-
-def _entry(name: str, where: str, entry: object, common: Reading) -> ListedClient:
-    if not name or not isinstance(entry, dict):
-        fail(where, ENTRY_FORM)
-    if unknown := sorted(entry.keys() - OPTIONS - {"path", "query"}):
-        fail(
-            where,
-            f"unknown key {unknown[0]!r}: a client has path or query, and "
-            f"{', '.join(sorted(OPTIONS))}",
-        )
-    named = sorted(entry.keys() & {"path", "query"})
-    if len(named) != 1:
-        has = "both" if named else "neither"
-        fail(where, f"a client has either path or query, this one has {has}")
-    [key] = named
-    value = entry[key]
-    if not isinstance(value, str) or not value.strip():
-        fail(where, f"{key} must be text in quotes, not {_shown(value)}")
-    if key == "query" and (options := sorted(entry.keys() & {"decimal", "dates"})):
-        fail(
-            where,
-            f"{options[0]} is for files: in a query say it to DuckDB, as in "
-            "read_csv('x.csv', decimal_separator=',', dateformat='%d/%m/%Y')",
-        )
-    joined = common.joined(_reading(where, entry))
-    reading = replace(joined, decimal=entry.get("decimal", common.decimal))
-    return ListedClient(name, where, key == "query", value, reading)
 
 
 def _reading(where: str, options: Mapping[str, Any]) -> Reading:

@@ -34,14 +34,8 @@ DTYPES: Mapping[Type, type] = {
 class Source(ABC):
     """One client's data.
 
-    Parameters
-    ----------
-    name : str
-        The client's name: of a file without its suffix, or as the user gave it.
-    where : str
-        What error messages call the data, usually their path.
-    path : Path or None
-        The file, if it is one.
+    ``name`` is the client's: that of a file without its suffix, or as the user gave it. ``where``
+    is what error messages call the data, usually the path of their file.
     """
 
     def __init__(
@@ -58,42 +52,25 @@ class Source(ABC):
 
     @abstractmethod
     def columns(self, names: Iterable[str] | None = None) -> dict[str, ColumnProfile | None]:
-        """Return what columns can be read as, in the table's order.
+        """Return what columns can be read as, in the table's order; by default all.
 
-        Parameters
-        ----------
-        names : iterable of str, optional
-            The columns to look at, by default all; those that are not there are left out.
-
-        Returns
-        -------
-        dict
-            None is for a column that cannot be read at all, such as one of lists.
+        Those that are not there are left out. None is for a column that cannot be read at all,
+        such as one of lists.
         """
 
     @abstractmethod
     def take(self, wanted: Mapping[str, Type]) -> dict[str, Values]:
         """Read some columns, none of them one that cannot be read.
 
-        Parameters
-        ----------
-        wanted : mapping of str to Type
-            What each column is read as. A boolean can be read as the number 0 or 1, and everything
-            as text: in the form of a level where the table has types, else as it is written.
+        A boolean can be read as the number 0 or 1, and everything as text: in the form of a level
+        where the table has types, else as it is written.
 
-        Returns
-        -------
-        dict of str to Values
-            Numbers, booleans (0 and 1) and dates (days since 1970-01-01 UTC) are float64, NaN where
-            missing. Text is objects, trimmed ``str`` and None where missing, or a categorical of
-            such texts where the table has an order of them.
+        Numbers, booleans (0 and 1) and dates (days since 1970-01-01 UTC) are float64, NaN where
+        missing. Text is objects, trimmed ``str`` and None where missing, or a categorical of such
+        texts where the table has an order of them.
 
-        Raises
-        ------
-        RowError
-            If a value cannot be read as what is wanted.
-        InputError
-            If there is no such column, or it has an infinite number.
+        A value that cannot be read as what is wanted raises RowError; a column that is absent, or
+        has an infinite number, InputError.
         """
 
     def read(self, wanted: Mapping[str, Type]) -> pd.DataFrame:
@@ -180,19 +157,16 @@ class Table(Source):
     def _check(self, names: Collection[str]) -> None:
         """Raise InputError if a column is absent, or cannot be read."""
         present = self._own_names()
+        profiles = self.columns(names)
         for name in names:
             if name not in present:
                 similar = difflib.get_close_matches(name, present, n=1)
                 hint = f", did you mean {similar[0]!r}?" if similar else ","
                 there = ", ".join(present)
                 fail(self.where, f"there is no column {name!r}{hint} there are {there}")
-        for name, profile in self.columns(names).items():
-            if profile is None:
-                fail(
-                    self.where,
-                    f"column {name!r} is nested, or of a type that is neither number, boolean, "
-                    "text nor date: convert it",
-                )
+            if profiles[name] is None:
+                what = "nested, or of a type that is neither number, boolean, text nor date"
+                fail(self.where, f"column {name!r} is {what}: convert it")
 
     def _own_names(self) -> Mapping[str, str]:
         """Return the table's own name of each column, by the name that the user gives it."""

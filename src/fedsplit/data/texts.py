@@ -1,21 +1,37 @@
-"""Columns of text: what they can be read as, and which look like numbers or dates by mistake."""
+"""Columns of text: what they can be read as, the levels of categories, and likely mistakes."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from decimal import Decimal
+from functools import lru_cache, partial
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedsplit.data.reading import Reading, ValueClass
-from fedsplit.data.tables import DTYPES, one_line
-from fedsplit.data.types import MOSTLY, ColumnProfile, Type, declaration, is_date, is_number, share
-from fedsplit.errors import RowError
+from fedsplit.arrays import Array
+from fedsplit.data.reading import LEADING_ZERO, Reading, ValueClass
+from fedsplit.data.tables import DTYPES, Values, one_line
+from fedsplit.data.types import (
+    MOSTLY,
+    ColumnProfile,
+    Type,
+    as_number,
+    declaration,
+    is_date,
+    is_number,
+    level_form,
+    share,
+)
+from fedsplit.errors import RowError, listed
+
+Level: TypeAlias = str
+"""A value of a category: a trimmed text, of a number, date or boolean its only form."""
 
 WRITTEN_NUMBER = re.compile(
     r"[-+]?[€$£]? ?[-+]?([0-9]+|[0-9]{1,3}([ .,'\u00a0\u202f][0-9]{3})+|(?=[.,]))([.,][0-9]+)?"
@@ -38,21 +54,16 @@ WRITTEN_DATE = re.compile(
 
 
 class Texts(NamedTuple):
-    """The texts of a column, each distinct one once.
+    """The texts of a column, each distinct one once, in the order in which they first appear.
 
-    Attributes
-    ----------
-    distinct : sequence of str
-        In the order in which they first appear.
-    codes : (n,) array of int
-        The place of every row's text among them, -1 where it is missing.
+    ``codes``, (n,), has the place of every row's text among them, -1 where it is missing.
     """
 
     distinct: Sequence[str]
     codes: NDArray[Any]
 
     @classmethod
-    def of(cls, values: Any) -> Texts:
+    def of(cls, values: Values) -> Texts:
         """Return the texts of a column, (n,): objects, None where missing, or a categorical."""
         if isinstance(values, pd.Categorical):
             return cls(list(values.categories), values.codes)
@@ -70,21 +81,28 @@ class Texts(NamedTuple):
         counts = np.bincount(self.codes + 1, minlength=len(self.distinct) + 1)[1:]
         return zip(self.distinct, counts.tolist(), strict=True)
 
-    def read(self, where: str, column: str, kind: Type, reading: Reading, start: int = 0) -> Any:
-        """Return the values as a type, as ``Source.take`` does.
+    def read(
+        self,
+        read: Callable[[str], Any],
+        kind: Type,
+        refused: Callable[[str, int], RowError] | None = None,
+    ) -> Any:
+        """Return what ``read`` makes of each text, (n,), in the form of ``Source.take``.
 
-        ``where`` and ``column`` are what messages call the table and the column, in which there are
-        ``start`` rows before these.
+        A text for which it raises ValueError is missing, or raises what ``refused`` makes of it and
+        of its first row, counted from 1.
         """
+        missing = None if kind == "text" else np.nan
         known: list[Any] = []
         for code, text in enumerate(self.distinct):
             try:
-                known.append(reading.read(text, kind))
+                known.append(read(text))
             except ValueError:
-                row = start + int(np.argmax(self.codes == code)) + 1
-                raise unreadable(where, column, kind, text.strip(), row) from None
-        known.append(None if kind == "text" else np.nan)
-        return np.array(known, dtype=DTYPES[kind])[self.codes]
+                if refused is not None:
+                    row = int(np.argmax(self.codes == code)) + 1
+                    raise refused(text.strip(), row) from None
+                known.append(missing)
+        return np.array([*known, missing], dtype=DTYPES[kind])[self.codes]
 
 
 def class_counts(texts: Iterable[tuple[str, int]], reading: Reading) -> Counter[ValueClass]:
@@ -95,13 +113,17 @@ def class_counts(texts: Iterable[tuple[str, int]], reading: Reading) -> Counter[
     return counts
 
 
+def number_counts(values: Array) -> Counter[ValueClass]:
+    """Return how many numbers, (n,), are of each class."""
+    missing = int(np.count_nonzero(np.isnan(values)))
+    whole = int(np.count_nonzero(np.isfinite(values) & (np.floor(values) == values)))
+    return Counter({"missing": missing, "integer": whole, "decimal": len(values) - missing - whole})
+
+
 def profile_of(counts: Counter[ValueClass], stored_texts: int | None = None) -> ColumnProfile:
     """Return what a column can be read as, from how many of its rows are of each class.
 
-    Parameters
-    ----------
-    stored_texts : int, optional
-        How many of the rows are stored as text, if the table says what they are stored as.
+    Some tables say how many of the rows are stored as text.
     """
     total = sum(counts.values()) - counts["missing"]
     return ColumnProfile(
@@ -113,8 +135,10 @@ def profile_of(counts: Counter[ValueClass], stored_texts: int | None = None) -> 
     )
 
 
-def unreadable(where: str, column: str, kind: Type, text: str, row: int) -> RowError:
-    """Return the error that a row of a column, counted from 1, has a value not of its type."""
+def unreadable(
+    where: str, column: str, kind: Type, text: str, row: int, before: int = 0
+) -> RowError:
+    """Return the error that a row, counted from 1 after others, has a value not of its type."""
     everywhere = f"or have the column read as text everywhere, by {declaration(column, 'text')}"
     own = f"correct it, give na={[text]} if it stands for a missing value, {everywhere}"
     # What is said to others has no value of a row in it.
@@ -122,7 +146,7 @@ def unreadable(where: str, column: str, kind: Type, text: str, row: int) -> RowE
     if kind == "number" and "," in text:
         own = public = advice_on_number([text]) or public
     return RowError(
-        one_line(where, f"column {column!r}, row {row}: {text!r} is no {kind}: {own}"),
+        one_line(where, f"column {column!r}, row {before + row}: {text!r} is no {kind}: {own}"),
         one_line(where, f"column {column!r} has a value that is no {kind}: {public}"),
     )
 
@@ -187,3 +211,93 @@ def advice_on_number(texts: Iterable[str]) -> str:
             "give decimal=',' if that is the decimal mark, else remove what is no part of a number"
         )
     return ""
+
+
+def in_levels(where: str, column: str, values: Values, kind: Type) -> pd.Categorical:
+    """Return a column of texts, (n,), as the levels that each is, in a categorical.
+
+    The values are texts, None where missing, or a categorical of texts, whose order the levels
+    have. ``where`` and ``column`` are for messages.
+    """
+    texts = Texts.of(values)
+    places: dict[Level, int] = {}
+    positions = np.full(len(texts.distinct) + 1, -1)
+    for code, (text, count) in enumerate(texts.counts()):
+        if count:
+            try:
+                form = level_form(text, kind)
+            except ValueError:
+                row = int(np.argmax(texts.codes == code)) + 1
+                raise unreadable(where, column, kind, text, row) from None
+            positions[code] = places.setdefault(form, len(places))
+    dtype = _dtype(tuple(places))
+    return pd.Categorical.from_codes(positions[texts.codes], dtype=dtype, validate=False)
+
+
+def readable(
+    columns: Mapping[str, Values], types: Mapping[str, Type], coded: Collection[str]
+) -> dict[str, Values]:
+    """Read columns of text, or categoricals of them, without an error that tells of a single row.
+
+    Categories are those ``coded``, as categoricals of levels; numbers are float64. A value that is
+    not of its column's type is missing, as is an infinite number.
+    """
+    read: dict[str, Values] = {}
+    for column, kind in types.items():
+        texts = columns[column]
+        if column in coded:
+            levels = Texts.of(texts).read(partial(level_form, kind=kind), "text")
+            read[column] = in_levels("", column, levels, kind)
+        elif kind == "text":
+            read[column] = texts
+        else:
+            numbers = Texts.of(texts).read(partial(as_number, kind=kind), kind)
+            read[column] = np.where(np.isinf(numbers), np.nan, numbers)
+    return read
+
+
+@lru_cache(maxsize=256)
+def _dtype(levels: tuple[Level, ...]) -> pd.CategoricalDtype:
+    """Return the type of a column of these levels, which small clients mostly share."""
+    return pd.CategoricalDtype(pd.Index(levels, dtype=object))
+
+
+def merged_codes(values: Values, kind: Type) -> str:
+    """Return the first code such as 01 that loses its zeros, as it is read as a number, or ``""``.
+
+    The values are as those of ``in_levels``.
+    """
+    if kind != "number":
+        return ""
+    return min(filter(LEADING_ZERO.match, Texts.of(values).distinct), default="")
+
+
+def counted_levels(values: pd.Categorical) -> dict[Level, int]:
+    """Return how many rows of a categorical column, (n,), have each of its levels, if any has."""
+    return {level: count for level, count in Texts.of(values).counts() if count}
+
+
+def level_codes(column: str, values: pd.Series, levels: Sequence[Level]) -> NDArray[np.intp]:
+    """Return the place of each level of a categorical column, (n,), among those of all clients.
+
+    A missing value is at -1; a value that is none of the levels raises RowError.
+    """
+    texts = Texts.of(values.array)
+    # A dictionary, not an index of pandas: small clients have few values, and are many.
+    places = {level: place for place, level in enumerate(levels)}
+    positions = [*(places.get(text, -1) for text in texts.distinct), -1]
+    coded: NDArray[np.intp] = np.array(positions, dtype=np.intp)[texts.codes]
+    unknown = (coded < 0) & (texts.codes >= 0)
+    if unknown.any():
+        value = texts.distinct[texts.codes[np.argmax(unknown)]]
+        count = int(unknown.sum())
+        raise RowError(
+            f"column {column}: {value} is none of its levels {listed(levels)}",
+            f"column {column} has {count} values that are none of the levels {listed(levels)}",
+        )
+    return coded
+
+
+def sort_levels(levels: Sequence[Level], kind: Type) -> list[Level]:
+    """Return levels in the order of numbers, if they are numbers, or else of text."""
+    return sorted(levels, key=Decimal) if kind == "number" else sorted(levels)

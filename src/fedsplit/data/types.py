@@ -41,19 +41,11 @@ DAY = 86_400_000_000
 
 
 class ColumnProfile(NamedTuple):
-    """Of one column, how many of its values that are not missing can be read as each type.
+    """How many of a column's values that are not missing can be read as each type.
 
-    A column without any value has none of everything.
-
-    Attributes
-    ----------
-    integer, decimal, date, boolean : Share
-        A whole number is also a decimal.
-    text : Share
-        Of a column stored as text, all; of one stored as another type, none. A delimited file says
-        nothing about types: there only values that can be read as nothing else are text.
-    category : bool
-        Whether the column is stored as a category, such as pandas' categorical and R's factor.
+    A whole number is also a decimal. All values of a column stored as text are text, and none of
+    one stored as another type; a delimited file says nothing about types: there only values that
+    can be read as nothing else are text. ``category`` is for pandas' categoricals and R's factors.
     """
 
     integer: Share
@@ -104,11 +96,6 @@ def share(count: int, total: int) -> Share:
     return "most" if count > MOSTLY * total else "some"
 
 
-def is_integer(text: str) -> bool:
-    """Return whether a trimmed text is a whole number: 1, 01, 1.0 or 1e3."""
-    return is_number(text) and float(text).is_integer()
-
-
 def is_number(text: str) -> bool:
     """Return whether a trimmed text is a number, infinite ones included."""
     return NUMBER.fullmatch(text) is not None
@@ -142,10 +129,7 @@ def days(text: str) -> float:
 def as_number(text: str, kind: Type) -> float:
     """Return a trimmed text as a number: of a boolean 0 or 1, of a date its days.
 
-    Raises
-    ------
-    ValueError
-        If the text cannot be read as a value of this type.
+    A text that is no value of this type raises ValueError.
     """
     if kind in ("number", "boolean") and is_boolean(text):
         return float(text.lower() == "true")
@@ -192,14 +176,9 @@ def date_form(text: str) -> str:
     return form.removesuffix(" 00:00:00")
 
 
-def boolean_form(text: str) -> str:
-    """Return True or False."""
-    return BOOLEANS[text.lower()]
-
-
 FORMS: Mapping[Type, Callable[[str], str]] = {
     "number": number_form,
-    "boolean": boolean_form,
+    "boolean": lambda text: BOOLEANS[text.lower()],
     "date": date_form,
     "text": str,
 }

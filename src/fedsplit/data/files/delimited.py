@@ -24,7 +24,14 @@ from fedsplit.arrays import Array
 from fedsplit.data.files.opening import open_text
 from fedsplit.data.reading import PLAIN, Reading, ValueClass
 from fedsplit.data.tables import DTYPES, Column, Table, Values, check_names, fail
-from fedsplit.data.texts import THOUSANDS, Texts, class_counts, profile_of
+from fedsplit.data.texts import (
+    THOUSANDS,
+    Texts,
+    class_counts,
+    number_counts,
+    profile_of,
+    unreadable,
+)
 from fedsplit.data.types import ColumnProfile, Type
 from fedsplit.files import Stamp
 
@@ -44,13 +51,8 @@ ROW_NAMES = "row names (a first column without a name) are left out"
 class DelimitedTable(Table):
     """Text whose first line has the names; all values of a column say what it can be read as.
 
-    Parameters
-    ----------
-    name, where, path, reading
-        As in ``Table``.
-    delimiters : str
-        Candidates; the one that occurs most often in the first line, outside quotes, is used. A
-        space is one only if the line has none of the others.
+    Of the ``delimiters`` that are possible, the one that occurs most often in the first line,
+    outside quotes, is used; a space only if the line has none of the others.
     """
 
     path: Path
@@ -109,18 +111,10 @@ class DelimitedTable(Table):
 
 
 class CellColumn:
-    """The cells of a column of a file of text, which says nothing about types.
+    """The cells of a column of a file of text, to be read as a type, or None if that is to be seen.
 
-    Parameters
-    ----------
-    kind : Type or None
-        What the values are to be read as; None if that is to be seen.
-
-    Attributes
-    ----------
-    doubtful : str or None
-        A number, if every comma that was read as a decimal mark could separate thousands; None if
-        one could not.
+    ``doubtful`` is a number, if every comma that was read as a decimal mark could separate
+    thousands; None if one could not.
     """
 
     def __init__(self, kind: Type | None) -> None:
@@ -152,10 +146,8 @@ class CellColumn:
         for part in self._parts:
             if isinstance(part, Texts):
                 counts.update(class_counts(part.counts(), reading))
-                continue
-            missing = int(np.count_nonzero(np.isnan(part)))
-            whole = int(np.count_nonzero(np.isfinite(part) & (np.floor(part) == part)))
-            counts.update(missing=missing, integer=whole, decimal=len(part) - missing - whole)
+            else:
+                counts.update(number_counts(part))
         return profile_of(counts)
 
     def values(self, where: str, name: str, kind: Type, reading: Reading) -> Values:
@@ -163,7 +155,8 @@ class CellColumn:
         start = 0
         for part in self._parts:
             if isinstance(part, Texts):
-                read.append(part.read(where, name, kind, reading, start))
+                refused = partial(unreadable, where, name, kind, before=start)
+                read.append(part.read(partial(reading.read, kind=kind), kind, refused))
             else:
                 read.append(part)
             start += len(read[-1])
@@ -178,20 +171,11 @@ class CellColumn:
 
 
 class Header(NamedTuple):
-    """What the first lines say.
+    """What the first lines say: the names of the columns, without that of row names.
 
-    Attributes
-    ----------
-    names : list of str
-        Of the columns, without that of row names.
-    delimiter : str
-        One character.
-    row_names : bool
-        Whether the first value of every row is the row's name, which is no data.
-    lines : int
-        How many lines end before the first row.
-    rest : str
-        Text after these lines that has been read already.
+    ``row_names`` is whether the first value of every row is the row's name, which is no data;
+    ``lines`` how many lines end before the first row, and ``rest`` the text after them that has
+    been read already.
     """
 
     names: list[str]
@@ -310,27 +294,24 @@ def rows_of(where: str, file: IO[str], header: Header, size: int = 1 << 20) -> I
 
     They are enough for what is done once a block to cost nothing, and few beside what pandas takes.
     """
-    rest = header.rest
-    lines = header.lines
-    while chunk := file.read(size):
-        whole, feed, rest = (rest + chunk).rpartition("\n")
-        block = _split(whole + feed, header)
+    text, lines = header.rest, header.lines
+    while True:
+        chunk = file.read(size)
+        text += chunk
+        if not text:
+            return
+        if not chunk and not text.endswith("\n"):  # the last line may have no end
+            text += "\n"
+        end = text.rfind("\n") + 1
+        block = _split(text[:end], header)
         if block is None:
-            rest = whole + feed + rest
             break
-        lines += whole.count("\n") + 1
         yield block
-    else:
-        if not rest:
-            return
-        # The last line may have no end.
-        block = _split(rest if rest.endswith("\n") else rest + "\n", header)
-        if block is not None:
-            yield block
-            return
+        lines += text.count("\n", 0, end)
+        text = text[end:]
     # What was read may end within a line, even between the two marks of a line's end.
-    rest += file.readline()
-    yield from _parsed(where, chain(StringIO(rest, newline=""), file), header, lines)
+    text += file.readline()
+    yield from _parsed(where, chain(StringIO(text, newline=""), file), header, lines)
 
 
 def _split(text: str, header: Header, few: int = 10_000) -> Cells | None:

@@ -24,11 +24,11 @@ import duckdb
 import numpy as np
 import pandas as pd
 
-from fedsplit.data.categories import sort_levels
 from fedsplit.data.files.opening import check_file
 from fedsplit.data.frames import SeriesColumn, as_written
 from fedsplit.data.reading import Reading
 from fedsplit.data.tables import Column, Table, Values, check_names, fail
+from fedsplit.data.texts import sort_levels
 from fedsplit.data.types import MISSING, ColumnProfile, Type, is_number
 
 NUMERIC_TYPES = {

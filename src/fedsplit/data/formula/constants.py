@@ -9,7 +9,7 @@ from typing import TypeAlias, TypeGuard
 import numpy as np
 
 from fedsplit.data.formula.syntax import Call, Name, Node, Number, Operation, Text, written
-from fedsplit.data.types import boolean_form, float_form, is_boolean, is_number, number_form
+from fedsplit.data.types import FORMS, float_form, is_boolean, is_number, number_form
 from fedsplit.errors import listed
 
 Scalar: TypeAlias = str | float | bool
@@ -127,7 +127,7 @@ def level_at(levels: Sequence[str], wanted: Constant) -> int:
     if is_number(forms[0]):
         forms.append(number_form(forms[0]))
     if is_boolean(forms[0]):
-        forms.append(boolean_form(forms[0]))
+        forms.append(FORMS["boolean"](forms[0]))
     for form in forms:
         if form in levels:
             return list(levels).index(form)

@@ -10,8 +10,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array
-from fedsplit.data.categories import Level, level_codes
 from fedsplit.data.pooled.function import State
+from fedsplit.data.texts import Level, level_codes
 from fedsplit.data.types import Type, as_number, days, is_date
 
 

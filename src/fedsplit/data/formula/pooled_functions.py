@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array, Mask
-from fedsplit.data.categories import Level
 from fedsplit.data.formula.constants import Options, flag, number_or_flag, numbers, whole, words
 from fedsplit.data.formula.model_frame import ModelFrame, Schema
 from fedsplit.data.pooled.column_statistics import MOST_DEGREE
@@ -20,6 +19,7 @@ from fedsplit.data.pooled.function import PooledFunction
 from fedsplit.data.pooled.polynomials import Poly
 from fedsplit.data.pooled.scaling import Scale
 from fedsplit.data.pooled.splines import MOST_KNOTS, Spline
+from fedsplit.data.texts import Level
 
 
 class PooledSignature(NamedTuple):

@@ -17,10 +17,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array
-from fedsplit.data.categories import Level, counted_levels, level_codes
 from fedsplit.data.formula.pooled_functions import counted, extrapolated
 from fedsplit.data.tables import Source
-from fedsplit.data.texts import check_looks
+from fedsplit.data.texts import Level, check_looks, counted_levels, level_codes
 from fedsplit.data.types import declaration, level_form
 from fedsplit.errors import InputError
 from fedsplit.regression.client.design import Design

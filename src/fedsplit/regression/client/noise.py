@@ -23,9 +23,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array, Mask
-from fedsplit.data.categories import level_codes
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.tables import Source
+from fedsplit.data.texts import level_codes
 from fedsplit.regression.client.design import ROWS_AT_A_TIME
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.privacy import (

@@ -16,13 +16,13 @@ import numpy as np
 import pandas as pd
 
 from fedsplit.arrays import Array, Mask
-from fedsplit.data.categories import Level, in_levels, merged_codes, readable
 from fedsplit.data.formula.design_columns import DesignColumns
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.formula.model_frame import ModelFrame, Schema
 from fedsplit.data.formula.pooled_functions import outside
 from fedsplit.data.pooled.function import State
 from fedsplit.data.tables import Source, Values, is_missing, to_frame
+from fedsplit.data.texts import Level, in_levels, merged_codes, readable
 from fedsplit.data.types import Type
 from fedsplit.errors import InputError, RowError, listed
 from fedsplit.regression.families import FAMILIES, family_of

@@ -19,7 +19,7 @@ from fedsplit.arrays import Array
 from fedsplit.channels.channel import Request
 from fedsplit.clients.effects import Kind
 from fedsplit.clients.question import NOT_FINITE, Question
-from fedsplit.data.categories import Level
+from fedsplit.data.texts import Level
 from fedsplit.data.types import ColumnProfile, Type, level_form
 from fedsplit.errors import InputError, RequestError, RowError, listed
 from fedsplit.regression.client.coding import Coding, Frame

@@ -110,7 +110,7 @@ def numbers(plan: BasicPlan, frame: pd.DataFrame) -> Array:
 
 def codes(plan: BasicPlan, frame: pd.DataFrame) -> Array:
     """The place of each row's class among those of the plan, (n,)."""
-    from fedsplit.data.categories import level_codes  # pandas takes a second to import
+    from fedsplit.data.texts import level_codes  # pandas takes a second to import
 
     column = str(plan.parsed.target_column)
     return level_codes(column, frame[column], plan.classes).astype(np.float64)

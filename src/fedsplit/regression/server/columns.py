@@ -9,9 +9,8 @@ from difflib import get_close_matches
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 
-from fedsplit.data.categories import Level, sort_levels
 from fedsplit.data.formula.constants import level_at
-from fedsplit.data.texts import appearance
+from fedsplit.data.texts import Level, appearance, sort_levels
 from fedsplit.data.types import (
     FORMS,
     ColumnProfile,

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array, Mask
-from fedsplit.data.categories import Level
+from fedsplit.data.texts import Level
 from fedsplit.errors import InputError, RequestError, listed
 from fedsplit.regression.client.design import ROWS_AT_A_TIME, SMALLEST_CELL, Design
 from fedsplit.regression.client.guards.rules import Rules
