@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedsplit.arrays import Array
-from fedsplit.data.pooled.column_statistics import ColumnStatistic
+from fedsplit.data.formula.pooled_functions import ColumnStatistic
 from fedsplit.regression.client.coding import Coding
 from fedsplit.regression.client.design import Calibration, Moments, Scaling
 from fedsplit.regression.client.questions import SumAnswer, SumQuestion

@@ -16,12 +16,9 @@ import fedsplit as fs
 from asked import AskedSite
 from fedsplit.channels import codec
 from fedsplit.channels.channel import Reply, Request
-from fedsplit.data.pooled.column_statistics import (
-    ColumnMoments,
-    ColumnStatistic,
-    GramMatrix,
-    Histogram,
-)
+from fedsplit.data.formula.pooled_functions import ColumnStatistic
+from fedsplit.data.pooled.column_statistics import ColumnMoments, Histogram
+from fedsplit.data.pooled.polynomials import GramMatrix
 from fedsplit.errors import InputError
 from fedsplit.federation.coordinator import StudyResult
 from fedsplit.federation.questions import decode_request

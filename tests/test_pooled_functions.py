@@ -13,15 +13,10 @@ import pytest
 
 from fedsplit.arrays import Array
 from fedsplit.data.formula.constants import Constant
-from fedsplit.data.formula.pooled_functions import POOLED
-from fedsplit.data.pooled.column_statistics import (
-    ColumnMoments,
-    ColumnStatistic,
-    Histogram,
-    Withheld,
-)
+from fedsplit.data.formula.pooled_functions import POOLED, ColumnStatistic
+from fedsplit.data.pooled.column_statistics import ColumnMoments, Histogram, Withheld
 from fedsplit.data.pooled.function import PooledFunction, Spread, State, coarse_grid
-from fedsplit.data.pooled.orthogonal_polynomials import Recurrence
+from fedsplit.data.pooled.polynomials import Recurrence
 from fedsplit.dialogue import converse
 
 FOUND = json.loads((Path(__file__).parent / "data" / "pooled_functions.json").read_text())

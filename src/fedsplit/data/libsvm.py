@@ -37,18 +37,10 @@ def read_libsvm(path: str | Path) -> tuple[Any, Array]:
             f"{path}: {A.shape[1]} columns are too many, {MOST_COLUMNS} at most: renumber the "
             "indices, or hash them to fewer"
         )
-    _check_finite(path, A, b)
-    return A, np.asarray(b, dtype=np.float64)
-
-
-def _check_finite(path: str | Path, A: Any, b: Array) -> None:
-    """Raise InputError for the first number of the file that is none; rows count from 1."""
-    targets = np.flatnonzero(~np.isfinite(b))
-    if targets.size:
-        row = targets[0]
+    for row in np.flatnonzero(~np.isfinite(b)):
         raise InputError(f"{path}: the target of row {row + 1} is {b[row]:g}: drop the row")
-    entries = np.flatnonzero(~np.isfinite(A.data))
-    if entries.size:
-        row = np.searchsorted(A.indptr, entries[0], side="right")
-        value = A.data[entries[0]]
+    for entry in np.flatnonzero(~np.isfinite(A.data)):
+        row = np.searchsorted(A.indptr, entry, side="right")  # counted from 1
+        value = A.data[entry]
         raise InputError(f"{path}: row {row} has an entry that is {value:g}: drop or fill it first")
+    return A, np.asarray(b, dtype=np.float64)

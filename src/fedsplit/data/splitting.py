@@ -53,22 +53,16 @@ def _zipf(labels: Array, m: int, rng: Generator) -> list[Indices]:
 
 
 def _dirichlet(labels: Array, m: int, rng: Generator) -> list[Indices]:
-    parts: list[list[Indices]] = [[] for _ in range(m)]
+    of_labels = []
     for label in np.unique(labels):
         rows = rng.permutation(np.flatnonzero(labels == label))
         # Most of a client's rows are then of one or two classes.
         ends = np.cumsum(rng.dirichlet(np.full(m, 0.5)))[:-1]
-        cuts = np.floor(ends * len(rows)).astype(np.intp)
-        for part, own in zip(parts, np.split(rows, cuts), strict=True):
-            part.append(own)
-    return _nobody_empty([np.concatenate(part) for part in parts])
-
-
-def _nobody_empty(parts: list[Indices]) -> list[Indices]:
-    """Return the parts, where empty ones get a row of the largest."""
+        of_labels.append(np.split(rows, np.floor(ends * len(rows)).astype(np.intp)))
+    parts = [np.concatenate(own) for own in zip(*of_labels, strict=True)]
     for j, part in enumerate(parts):
-        if not len(part):
-            largest = max(range(len(parts)), key=lambda i: len(parts[i]))
+        if not len(part):  # it gets a row of the largest
+            largest = max(range(m), key=lambda i: len(parts[i]))
             parts[j], parts[largest] = parts[largest][:1], parts[largest][1:]
     return parts
 

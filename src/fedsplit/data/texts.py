@@ -267,9 +267,8 @@ def merged_codes(values: Values, kind: Type) -> str:
 
     The values are as those of ``in_levels``.
     """
-    if kind != "number":
-        return ""
-    return min(filter(LEADING_ZERO.match, Texts.of(values).distinct), default="")
+    codes = Texts.of(values).distinct if kind == "number" else ()
+    return min(filter(LEADING_ZERO.match, codes), default="")
 
 
 def counted_levels(values: pd.Categorical) -> dict[Level, int]:

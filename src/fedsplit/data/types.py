@@ -89,10 +89,8 @@ EMPTY = ColumnProfile("none", "none", "none", "none", "none")
 
 def share(count: int, total: int) -> Share:
     """Return how many ``count`` of ``total`` values are, in one word."""
-    if count == 0:
-        return "none"
-    if count == total:
-        return "all"
+    if count in (0, total):
+        return "all" if count else "none"
     return "most" if count > MOSTLY * total else "some"
 
 
@@ -108,22 +106,22 @@ def is_boolean(text: str) -> bool:
 
 def is_date(text: str) -> bool:
     """Return whether a trimmed text is a date or a timestamp of the calendar."""
-    if DATE.fullmatch(text) is None:
-        return False
     try:
-        date_form(text)
+        return DATE.fullmatch(text) is not None and in_utc(text) is not None
     except (ValueError, OverflowError):  # the 30th of February; the year 10000 in UTC
         return False
-    return True
+
+
+def in_utc(text: str) -> datetime:
+    """Return a date or timestamp as a moment in UTC, without a time zone."""
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
 
 
 def days(text: str) -> float:
     """Return a date or timestamp as days since 1970-01-01 UTC, microseconds as a fraction."""
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
     # One division of whole numbers, which every reader rounds alike.
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) / DAY
+    return (in_utc(text) - datetime(1970, 1, 1)) // timedelta(microseconds=1) / DAY
 
 
 def as_number(text: str, kind: Type) -> float:
@@ -149,10 +147,10 @@ def number_form(text: str) -> str:
         return str(int(text.lower() == "true"))
     value = Decimal(text)
     if value.is_finite() and value.adjusted() < 40:
-        if value == int(value):
-            return str(int(value))
-        if float(value).is_integer():  # too close to a whole number for float64
-            return str(int(float(value)))
+        # What is too close to a whole number for float64 is one, too.
+        for whole in (value, float(value)):
+            if whole == int(whole):
+                return str(int(whole))
     return repr(float(value))
 
 
@@ -165,10 +163,7 @@ def float_form(value: float) -> str:
 
 def date_form(text: str) -> str:
     """Return a date as YYYY-MM-DD; a time of day that is not midnight UTC follows it."""
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is not None:
-        moment = moment.astimezone(UTC).replace(tzinfo=None)
-    form = moment.replace(microsecond=0).isoformat(" ")
+    form = in_utc(text).replace(microsecond=0).isoformat(" ")
     # From the text, because datetime has no nanoseconds.
     fraction = re.search(r"\.[0-9]+", text)
     if fraction is not None:

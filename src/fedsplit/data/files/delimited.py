@@ -206,10 +206,10 @@ def read_header(where: str, file: IO[str], delimiters: str) -> Header:
         fail(where, "its first line has a NUL byte: save the file as text in UTF-8")
     if not line.strip():
         fail(where, "its first line is empty: put the names of the columns there")
-    first = next((row for row in rows if row.strip()), None)
+    first = next((row for row in rows if row.strip()), "")
     try:
         delimiter = _delimiter(where, line, first, delimiters)
-        names = [cell.strip() for cell in _split_line(line, delimiter)]
+        names = [cell.strip() for cell in next(_parser([line], delimiter))]
     except csv.Error as error:
         fail(where, f"its first line cannot be read: {error}")
     for name in names:
@@ -229,22 +229,18 @@ def read_header(where: str, file: IO[str], delimiters: str) -> Header:
 def _records(file: IO[str], longest: int = 1_000_000) -> Iterator[str]:
     """Yield lines of limited length, each of which goes on after a line break inside quotes."""
     while line := file.readline(longest):
-        while line.count('"') % 2 and len(line) < longest:
-            more = file.readline(longest)
-            if not more:
-                break
+        while line.count('"') % 2 and len(line) < longest and (more := file.readline(longest)):
             line += more
         yield line
 
 
-def _delimiter(where: str, line: str, first: str | None, candidates: str) -> str:
+def _delimiter(where: str, line: str, first: str, candidates: str) -> str:
     """Return the candidate that occurs most often outside quotes, or the first candidate."""
     unquoted = re.sub(r'"[^"]*"', "", line)
     marks = candidates.replace(" ", "") or candidates
-    counts = {mark: unquoted.count(mark) for mark in marks}
-    most = max(counts.values())
+    most = max(map(unquoted.count, marks))
     if most:
-        best = [mark for mark in marks if counts[mark] == most]
+        best = [mark for mark in marks if unquoted.count(mark) == most]
         if len(best) > 1:
             fail(
                 where,
@@ -253,35 +249,30 @@ def _delimiter(where: str, line: str, first: str | None, candidates: str) -> str
             )
         return best[0]
     # Spaces separate several names, and as many values in the first row.
-    if " " in candidates and first is not None:
-        names = len(_split_line(line, " "))
+    if " " in candidates:
+        names = _count(line, " ")
         fits = _count(first, " ") == names or _has_row_names(line, names, first, " ")
         if names > 1 and fits:
             return " "
     return marks[0]
 
 
-def _has_row_names(line: str, names: int, first: str | None, delimiter: str) -> bool:
+def _has_row_names(line: str, names: int, first: str, delimiter: str) -> bool:
     """Return whether rows begin with a name that the first line has no place for.
 
     R's write.table writes them so, all in quotes. Without quotes a row that has one value too many
     is a mistake, and its values must not be shifted.
     """
-    if first is None or not (line.startswith('"') and first.startswith('"')):
-        return False
-    return _count(first, delimiter) == names + 1
+    quoted = line.startswith('"') and first.startswith('"')
+    return quoted and _count(first, delimiter) == names + 1
 
 
 def _count(line: str, delimiter: str) -> int:
     """Return how many values a row has, 0 if it cannot be read."""
     try:
-        return len(_split_line(line, delimiter))
+        return len(next(_parser([line], delimiter), ()))
     except csv.Error:
         return 0
-
-
-def _split_line(line: str, delimiter: str) -> list[str]:
-    return next(_parser([line], delimiter))
 
 
 def _parser(lines: Iterable[str], delimiter: str) -> Reader:
@@ -378,15 +369,14 @@ def _parsed(
             cells += row or [""] * (width == 1)
             began = before + reader.line_num + 1
             if len(cells) >= at_once * width:
-                yield partial(_every, cells, width)
+                yield partial(_column_of, cells, width)
                 cells = []
     except csv.Error:
         fail(where, f"line {began}: a quote is not closed, or has more text after it")
-    if cells:
-        yield partial(_every, cells, width)
+    yield partial(_column_of, cells, width)
 
 
-def _every(cells: list[str], width: int, place: int) -> list[str]:
+def _column_of(cells: list[str], width: int, place: int) -> list[str]:
     return cells[place::width]
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import zlib
 from codecs import BOM_UTF8
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 
@@ -26,14 +26,8 @@ from fedsplit.data.reading import Reading
 from fedsplit.data.tables import DTYPES, Source, Values, fail
 from fedsplit.data.types import ColumnProfile, Type
 
-
-class Reader(Protocol):
-    """What makes a table of a file."""
-
-    def __call__(self, name: str, where: str, path: Path, reading: Reading) -> Source:
-        """Return the table; the file is read only when the table is asked for something."""
-        ...
-
+Reader: TypeAlias = Callable[[str, str, Path, Reading], Source]
+"""Makes a table of a file, which is read only when the table is asked for something."""
 
 READERS: dict[str, Reader] = {
     ".csv": partial(DelimitedTable, delimiters=",;\t| "),

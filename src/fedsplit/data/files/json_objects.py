@@ -26,10 +26,7 @@ class JsonTable(Table):
     path: Path
 
     def _names(self) -> Sequence[str]:
-        names: dict[str, None] = {}
-        for entry in self._objects():
-            names.update(dict.fromkeys(entry))
-        return list(names)
+        return list(dict.fromkeys(chain.from_iterable(self._objects())))
 
     def _load(self, wanted: Mapping[str, Type | None]) -> Mapping[str, Column]:
         columns: dict[str, list[object]] = {name: [] for name in wanted}
@@ -71,7 +68,6 @@ class JsonTable(Table):
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """Return a JSON object as a dict; without this, json keeps only the last of equal keys."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    if len(entry := dict(pairs)) < len(pairs):
         raise ValueError("a key appears twice")
-    return found
+    return entry

@@ -24,16 +24,9 @@ from fedsplit.files import check_archive
 
 
 class Loaded(NamedTuple):
-    """What is in a file.
+    """What is in a file, with notes on how it was read.
 
-    Attributes
-    ----------
-    frame : (n, c) DataFrame
-        Values with labels are categories in it.
-    codes : mapping of str to (n,) Series
-        The numbers that have labels in ``frame``, by column.
-    notes : sequence of str
-        What a user should know of how it was read.
+    Values with labels are categories in the frame, and ``codes`` has their numbers, by column.
     """
 
     frame: pd.DataFrame
@@ -42,17 +35,7 @@ class Loaded(NamedTuple):
 
 
 class LibraryTable(Table):
-    """A file that is read whole.
-
-    Parameters
-    ----------
-    name, where, path, reading
-        As in ``Table``.
-    load : callable
-        Reads the file, given a library.
-    library : str
-        The module that ``load`` is called with.
-    """
+    """A file that is read whole, by a function that is given a library, a module."""
 
     path: Path
 
@@ -78,18 +61,14 @@ class LibraryTable(Table):
     def _names(self) -> Sequence[str]:
         # Kept for those who then ask for columns, as everybody does.
         self._stamp = self._stamp_now()
-        self._loaded = self._read()
+        self._loaded = dict(self._load())
         return list(self._loaded)
 
-    def _load(self, wanted: Mapping[str, Type | None]) -> Mapping[str, Column]:
-        return self._read()
-
-    def _read(self) -> dict[str, Column]:
-        loaded = self._whole()
-        self._notes = loaded.notes
-        names = frame_names(self.where, loaded.frame)
+    def _load(self, wanted: Mapping[str, Type | None] | None = None) -> Mapping[str, Column]:
+        frame, codes, self._notes = self._whole()
+        names = frame_names(self.where, frame)
         check_names(self.where, names)
-        return {name: SeriesColumn(loaded.frame[name], loaded.codes.get(name)) for name in names}
+        return {name: SeriesColumn(frame[name], codes.get(name)) for name in names}
 
     def _whole(self) -> Loaded:
         check_file(self.where, self.path)
@@ -98,7 +77,7 @@ class LibraryTable(Table):
         except ImportError:
             fail(
                 self.where,
-                f"reading {self.path.suffix} needs {self._library.split('.')[0]}: install it with "
+                f"reading {self.path.suffix} needs {self._library}: install it with "
                 "pip install 'fedsplit[files]', or save the file as CSV",
             )
         try:
@@ -232,37 +211,26 @@ def load_rds(rdata: Any, path: Path) -> Loaded:
         plain = {name: _column(values) for name, values in columns.items()}
         return known["data.frame"](plain, about)
 
-    def factor(ordered: bool) -> Callable[[Any, Mapping[str, Any]], Any]:
-        return lambda codes, about: _factor(codes, about["levels"], ordered)
-
     frames = ("data.frame", "tbl_df", "tbl", "spec_tbl_df", "grouped_df", "data.table")
     classes = Classes(
         known,
         AsIs=lambda values, _: values,
-        factor=factor(False),
-        ordered=factor(True),
+        factor=lambda codes, about: _factor(codes, about["levels"], False),
+        ordered=lambda codes, about: _factor(codes, about["levels"], True),
         Date=lambda values, _: _dates(values, 86_400),
         POSIXct=lambda values, _: _dates(values, 1),
-        integer64=_integers,
-        haven_labelled=_of_haven,
-        haven_labelled_spss=_of_haven,
         **dict.fromkeys(frames, frame),
     )
-    _check_unpacked(path)
+    with path.open("rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"  # as gzip does, which is R's default
+    if packed:  # perhaps far more than a table, which rdata would unpack at once
+        with CheckedGzip(path) as unpacked:
+            while unpacked.read1(1 << 20):
+                pass
     found = rdata.read_rds(path, constructor_dict=classes)
     if not isinstance(found, pd.DataFrame):
         raise InputError("it holds no data frame: use saveRDS(as.data.frame(x), file)")
     return Loaded(found.reset_index(drop=True).rename(columns=str))
-
-
-def _check_unpacked(path: Path) -> None:
-    """Raise InputError if R has packed far more than a table; rdata would unpack it at once."""
-    with path.open("rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"  # as gzip does, which is R's default
-    if packed:
-        with CheckedGzip(path) as unpacked:
-            while unpacked.read1(1 << 20):
-                pass
 
 
 def _column(values: Any) -> Any:
@@ -270,9 +238,7 @@ def _column(values: Any) -> Any:
     shape = np.shape(values)
     if len(shape) < 2:
         return values
-    if shape[1] == 1:
-        return np.asarray(values)[:, 0]
-    return _unreadable(values, {})
+    return np.asarray(values)[:, 0] if shape[1] == 1 else _unreadable(values, {})
 
 
 def _factor(codes: Any, levels: Any, ordered: bool) -> Any:
@@ -288,31 +254,6 @@ def _dates(values: Any, unit: int) -> Any:
     """Return dates from numbers of ``unit`` seconds since 1970."""
     seconds = np.array(pd.array(values).to_numpy(dtype=np.float64, na_value=np.nan)) * unit
     return pd.to_datetime(np.round(seconds * 1e6), unit="us")
-
-
-def _integers(values: Any, about: object) -> Any:
-    """Return whole numbers of 64 bits, which R keeps in the place of doubles."""
-    numbers = np.asarray(values, dtype=np.float64).view(np.int64)
-    return pd.arrays.IntegerArray(numbers, numbers == np.iinfo(np.int64).min)
-
-
-def _of_haven(values: Any, about: Mapping[str, Any]) -> Any:
-    """Return a column that haven has read from another program's file."""
-    series = pd.Series(values)
-    if "na_values" in about:
-        series = series.mask(series.isin(list(about["na_values"])))
-    if "na_range" in about:
-        low, high = about["na_range"]
-        series = series.mask(series.between(low, high))
-    labels = about.get("labels")
-    if labels is not None:
-        named = dict(
-            zip(labels.to_numpy(), map(str, labels.coords["dim_0"].to_numpy()), strict=True)
-        )
-        texts = labelled(series, named)
-        if texts is not None:
-            return texts.array
-    return series.array
 
 
 def _unreadable(values: Any, about: object) -> Any:

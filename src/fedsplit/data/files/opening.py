@@ -29,16 +29,10 @@ class CheckedGzip(gzip.GzipFile):
         return chunk
 
 
-def is_gzip(path: Path) -> bool:
-    """Return whether the file's name says that it is compressed with gzip."""
-    return path.suffix.lower() == ".gz"
-
-
 def open_bytes(path: Path) -> IO[bytes]:
-    """Open the file's bytes, decompressed."""
-    if is_gzip(path):
-        return cast(IO[bytes], CheckedGzip(path))
-    return path.open("rb")
+    """Open the file's bytes, decompressed if its name says that it is compressed with gzip."""
+    packed = path.suffix.lower() == ".gz"
+    return cast(IO[bytes], CheckedGzip(path)) if packed else path.open("rb")
 
 
 @contextmanager

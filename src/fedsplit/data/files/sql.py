@@ -13,6 +13,7 @@ import json
 import os
 import re
 import threading
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -52,10 +53,9 @@ WORKING_FOLDER = threading.Lock()
 class SqlTable(Table):
     """Columns of a table of DuckDB, whose types say what they are."""
 
-    @contextlib.contextmanager
-    def _source(self) -> Iterator[str]:
+    @abstractmethod
+    def _source(self) -> contextlib.AbstractContextManager[str]:
         """Yield SQL for the table; ``?`` stands for the file. The query runs inside."""
-        raise NotImplementedError
 
     def _rows(self, source: str) -> str:
         """Return SQL for the rows of the table, some columns of which are then converted."""
@@ -89,16 +89,9 @@ class SqlTable(Table):
 
 
 class QueryTable(SqlTable):
-    """The result of a query, read as DuckDB returns it.
+    """The result of a query, read as DuckDB returns it; its relative paths start at a folder.
 
-    Parameters
-    ----------
-    name, where : str
-        As in ``Table``.
-    folder : Path
-        Where its relative paths start.
-    reading : Reading
-        Decimal marks and formats of dates are the query's own: those here are about files.
+    Decimal marks and formats of dates are the query's own: those of ``reading`` are about files.
     """
 
     def __init__(self, name: str, where: str, query: str, folder: Path, reading: Reading) -> None:
@@ -165,36 +158,38 @@ class ParquetTable(SqlTable):
                         categories[column["field_name"]] = bool(column["metadata"]["ordered"])
             except (KeyError, TypeError, ValueError, RecursionError):
                 fail(self.where, "what pandas has noted in it about its columns cannot be read")
-        arrow = _pyarrow()
-        if arrow is not None:
-            for field in self._by(arrow.read_schema):
+        with contextlib.suppress(ImportError):
+            for field in self._by_arrow("read_schema"):
                 if hasattr(field.type, "ordered"):  # a dictionary
                     categories[field.name] = bool(field.type.ordered)
         return categories
 
-    def ordered(self, column: str) -> bool:
-        """Return whether the order of a category's levels has a meaning."""
-        return self._categories[column]
+    def in_order(self, column: str, texts: Sequence[str]) -> pd.CategoricalDtype:
+        """Return the category of a column with these texts.
 
-    def dictionary(self, column: str) -> list[str]:
-        """Return the texts of a column's dictionary, in its order; none if it has no dictionary."""
-        arrow = _pyarrow()
-        if arrow is None:
-            fail(
-                self.where,
-                f"column {column!r} is an ordered category: install pyarrow to read its order",
-            )
-        table = self._by(arrow.read_table, columns=[column])
-        chunks = table.column(column).unify_dictionaries().chunks
-        if not chunks or not hasattr(chunks[0], "dictionary"):
-            return []
-        texts = [str(text).strip() for text in chunks[0].dictionary.to_pylist() if text is not None]
-        return [text for text in dict.fromkeys(texts) if text not in MISSING]
+        The order of its levels is read only if it has a meaning, so that the first level does not
+        depend on whether pyarrow is installed. Else levels are sorted, as numbers if they are.
+        """
+        levels = sort_levels(texts, "number" if all(map(is_number, texts)) else "text")
+        ordered = self._categories[column]
+        if ordered:
+            try:
+                table = self._by_arrow("read_table", columns=[column])
+            except ImportError:
+                what = f"column {column!r} is an ordered category"
+                fail(self.where, f"{what}: install pyarrow to read its order")
+            chunks = table.column(column).unify_dictionaries().chunks
+            if chunks and hasattr(chunks[0], "dictionary"):
+                own = [str(text).strip() for text in chunks[0].dictionary.drop_null().to_pylist()]
+                levels = [text for text in dict.fromkeys(own) if text not in MISSING] or levels
+        return pd.CategoricalDtype(pd.Index(levels, dtype=object), ordered=ordered)
 
-    def _by(self, read: Any, **options: Any) -> Any:
-        """Read with pyarrow, which may refuse what DuckDB takes."""
+    def _by_arrow(self, function: str, **options: Any) -> Any:
+        """Read with pyarrow, if it is installed, which may refuse what DuckDB takes."""
+        from pyarrow import parquet
+
         try:
-            return read(self.path, **options)
+            return getattr(parquet, function)(self.path, **options)
         except (OSError, ValueError, RuntimeError) as error:  # Arrow's own are among these
             fail(self.where, f"is damaged: {error}")
 
@@ -207,11 +202,7 @@ class SqlColumn(SeriesColumn):
 
 
 class CategoryColumn(SqlColumn):
-    """A column of a Parquet file that is stored as a category.
-
-    The order of its levels is read only if it has a meaning, so that the first level does not
-    depend on whether pyarrow is installed. Else levels are sorted, as numbers if they are numbers.
-    """
+    """A column of a Parquet file that is stored as a category."""
 
     def __init__(self, series: pd.Series, table: ParquetTable, own_name: str) -> None:
         super().__init__(series)
@@ -227,20 +218,7 @@ class CategoryColumn(SqlColumn):
         if kind != "text":
             return values
         present = list(dict.fromkeys(value for value in values if value is not None))
-        order = sort_levels(present, "number" if all(map(is_number, present)) else "text")
-        ordered = self._table.ordered(self._own_name)
-        if ordered:
-            order = self._table.dictionary(self._own_name) or order
-        return pd.Categorical(values, categories=pd.Index(order, dtype=object), ordered=ordered)
-
-
-def _pyarrow() -> Any:
-    """Return pyarrow's reader of Parquet files, None if it is not installed."""
-    try:
-        from pyarrow import parquet
-    except ImportError:
-        return None
-    return parquet
+        return pd.Categorical(values, dtype=self._table.in_order(self._own_name, present))
 
 
 def _expression(name: str, stored: str, kind: Type | None) -> str:
@@ -288,19 +266,9 @@ def _series(
 
 
 def fetch(where: str, query: str, path: Path | None = None) -> list[Any]:
-    """Run a query.
+    """Return the columns, (n,), of one query's result, masked where a value is missing.
 
-    Parameters
-    ----------
-    where : str
-        What error messages call the source.
-    query : str
-        One statement; ``?`` stands for the file at ``path``.
-
-    Returns
-    -------
-    list of (n,) arrays
-        The columns of the result, masked where a value is missing.
+    ``?`` in it stands for the file at the path; messages begin with ``where``.
     """
     parameters = [] if path is None else [glob.escape(str(path.absolute()))]
     try:

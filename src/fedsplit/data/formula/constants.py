@@ -32,8 +32,8 @@ WORDS: dict[str, Constant] = {
 def constant(node: Node) -> Constant:
     """Return the value of a constant; raise ValueError if the tree is not one."""
     match node:
-        case Number():
-            return node.value
+        case Number(text):
+            return float(text)
         case Text(value):
             return value
         case Name(name, quoted=False) if name in WORDS:
@@ -51,7 +51,7 @@ def constant(node: Node) -> Constant:
 
 def bound(node: Call, parameters: Sequence[str]) -> dict[str, Node]:
     """Return the arguments of a call by the names of its parameters."""
-    known = "no arguments" if not parameters else "the arguments " + ", ".join(parameters)
+    known = "the arguments " + ", ".join(parameters) if parameters else "no arguments"
     if len(node.args) > len(parameters):
         raise ValueError(f"{node.function}() takes {known}")
     arguments = dict(zip(parameters, node.args, strict=False))
@@ -115,23 +115,18 @@ def words(given: Options, name: str) -> tuple[str, ...] | None:
 
 def level_at(levels: Sequence[str], wanted: Constant) -> int:
     """Return the place of a level that a formula names: 1, "1" and "01" are the level 1."""
-    match wanted:
-        case bool():
-            forms = [str(wanted)]
-        case float() | int():
-            forms = [float_form(float(wanted))]
-        case str():
-            forms = [wanted.strip()]
-        case _:
-            raise ValueError("a level is one text or number")
-    if is_number(forms[0]):
-        forms.append(number_form(forms[0]))
-    if is_boolean(forms[0]):
-        forms.append(FORMS["boolean"](forms[0]))
+    if wanted is None or isinstance(wanted, tuple):
+        raise ValueError("a level is one text or number")
+    text = float_form(wanted) if isinstance(wanted, float) else str(wanted).strip()
+    forms = [text]
+    if is_number(text):
+        forms.append(number_form(text))
+    if is_boolean(text):
+        forms.append(FORMS["boolean"](text))
     for form in forms:
         if form in levels:
             return list(levels).index(form)
-    raise ValueError(f"{forms[0]} is none of the levels {listed(levels)}")
+    raise ValueError(f"{text} is none of the levels {listed(levels)}")
 
 
 def _values(given: Options, name: str) -> tuple[Scalar, ...] | None:

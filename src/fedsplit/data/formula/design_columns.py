@@ -31,16 +31,9 @@ ROWS_AT_ONCE = 8_192
 
 @dataclass(frozen=True)
 class FactorColumns:
-    """The columns of one factor in one term.
+    """The k columns of the factor at a place in one term, and how their names end.
 
-    Attributes
-    ----------
-    place : int
-        Of the factor.
-    endings : list of str
-        How the names of the k columns end.
-    table : (L + 1, k) array or None
-        The values of each level of a category; None if the factor has numbers.
+    Those of a category are looked up in a table, (L + 1, k), of the values of each level.
     """
 
     place: int
@@ -49,30 +42,16 @@ class FactorColumns:
 
     def values(self, values: NDArray[Any]) -> Array:
         """Return the columns, (n, k), for the factor's codes, (n,), or numbers, (n, k)."""
-        if self.table is None:
-            return values
-        found: Array = self.table[values]
-        return found
+        return values if self.table is None else self.table[values]
 
 
 @dataclass(frozen=True)
 class DesignColumns:
-    """The columns of a formula's terms.
+    """The p columns of a formula's terms, by what the clients agreed on.
 
-    Attributes
-    ----------
-    schema : Schema
-        What the clients agreed on.
-    names : list of str
-        Of the p columns.
-    factors : list of TermFactor
-        The factors of all terms.
-    categories : list of Category or None
-        How each factor is coded by levels, None if it has numbers.
-    terms : list of list of FactorColumns
-        The factors of each term, the first of which changes fastest over its columns.
-    intercept : bool
-        Whether a column of ones comes first.
+    A factor of all terms is coded by levels, as ``categories`` says, or has numbers. Of the
+    factors of one term the first changes fastest over its columns. With ``intercept`` a column of
+    ones comes first.
     """
 
     schema: Schema
@@ -195,10 +174,7 @@ def _check_width(sides: Sides, categories: Sequence[Category | None], schema: Sc
     """Raise ValueError, before any work is done, if the design would be too large."""
     widths = []
     for factor, category in zip(sides.factors, categories, strict=True):
-        if category is None:
-            widths.append(len(factor.endings(schema)))
-        else:
-            widths.append(len(category.levels(schema)))
+        widths.append(len((factor.endings if category is None else category.levels)(schema)))
     columns = sum(math.prod(widths[place] for place in term) for term in sides.terms)
     if columns + sides.intercept > MOST_COLUMNS:
         raise ValueError(

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from fedsplit.arrays import Array
 from fedsplit.data.formula.constants import WORDS, bound, constant, options
 from fedsplit.data.formula.model_frame import ModelFrame
 from fedsplit.data.formula.pooled_functions import POOLED, PooledCall
@@ -24,24 +23,14 @@ Evaluator: TypeAlias = Callable[[ModelFrame], Any]
 
 
 class Function(NamedTuple):
-    """A function of numbers.
+    """A function of numbers, arrays (n,) and scalars; without parameters it takes any number.
 
-    Attributes
-    ----------
-    apply : callable
-        Takes arrays (n,) and scalars.
-    parameters : tuple of str
-        The names of its arguments.
-    required : int
-        How many of them must be given.
-    many : bool
-        Whether more arguments, without a name, may follow.
+    ``required`` of its parameters must be given.
     """
 
     apply: Callable[..., Any]
     parameters: tuple[str, ...] = ("x",)
     required: int = 1
-    many: bool = False
 
 
 def truth(x: Any) -> Any:
@@ -87,14 +76,11 @@ def rounded(x: Any, digits: Any = 0.0) -> Any:
         raise ValueError("round() takes a whole number of digits")
     if digits == 0:
         return np.rint(x)
-    power = 10.0 ** abs(float(digits))
     # Powers of ten below one are not exact.
-    if digits > 0:
-        scaled = np.multiply(x, power)
-        below, above = np.floor(scaled) / power, np.ceil(scaled) / power
-    else:
-        scaled = np.divide(x, power)
-        below, above = np.floor(scaled) * power, np.ceil(scaled) * power
+    up, down = (np.multiply, np.divide) if digits > 0 else (np.divide, np.multiply)
+    power = 10.0 ** abs(float(digits))
+    scaled = up(x, power)
+    below, above = down(np.floor(scaled), power), down(np.ceil(scaled), power)
     to_below, to_above = np.subtract(x, below), np.subtract(above, x)
     even = np.fmod(np.floor(scaled), 2.0) == 0.0
     nearest = np.where((to_below < to_above) | (even & (to_below == to_above)), below, above)
@@ -102,10 +88,6 @@ def rounded(x: Any, digits: Any = 0.0) -> Any:
     with np.errstate(divide="ignore"):
         fine = digits + np.floor(np.log10(np.abs(x))) > 14
     return np.where(fine, x, nearest)
-
-
-def _folded(function: Callable[[Any, Any], Any]) -> Callable[..., Array]:
-    return lambda *values: reduce(function, values)
 
 
 FUNCTIONS: dict[str, Function] = {
@@ -122,8 +104,8 @@ FUNCTIONS: dict[str, Function] = {
     "atan": Function(np.arctan),
     "ceiling": Function(np.ceil),
     "round": Function(rounded, ("x", "digits")),
-    "pmin": Function(_folded(np.minimum), many=True),
-    "pmax": Function(_folded(np.maximum), many=True),
+    "pmin": Function(lambda *values: reduce(np.minimum, values), ()),
+    "pmax": Function(lambda *values: reduce(np.maximum, values), ()),
     "ifelse": Function(chosen, ("test", "yes", "no"), required=3),
     "as.numeric": Function(np.positive),
 }
@@ -139,19 +121,23 @@ DEPENDENT = {
 }
 """Functions of other rows, which every client would compute from its own, and what to use."""
 
-UNARY: dict[str, Callable[[Any], Any]] = {"-": operator.neg, "+": operator.pos, "!": negated}
-ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": operator.truediv,
-    "^": operator.pow,
-    "**": operator.pow,
-    "%%": np.mod,
-    "%/%": np.floor_divide,
-    "&": both,
-    "|": either,
+ARITHMETIC: dict[tuple[str, int], Callable[..., Any]] = {
+    ("-", 1): operator.neg,
+    ("+", 1): operator.pos,
+    ("!", 1): negated,
+    ("+", 2): operator.add,
+    ("-", 2): operator.sub,
+    ("*", 2): operator.mul,
+    ("/", 2): operator.truediv,
+    ("^", 2): operator.pow,
+    ("**", 2): operator.pow,
+    ("%%", 2): np.mod,
+    ("%/%", 2): np.floor_divide,
+    ("&", 2): both,
+    ("|", 2): either,
 }
+"""By symbol and number of operands."""
+
 COMPARISON: dict[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq,
     "!=": operator.ne,
@@ -165,12 +151,8 @@ COMPARISON: dict[str, Callable[[Any, Any], Any]] = {
 class Compiler:
     """Compiles syntax trees, and collects what they need.
 
-    Attributes
-    ----------
-    columns : list of str
-        Those in the trees compiled until now, from left to right.
-    calls : list of PooledCall
-        The calls in them of functions of all clients' rows.
+    These are the columns in them, from left to right, and the calls of functions of all clients'
+    rows.
     """
 
     def __init__(self) -> None:
@@ -185,7 +167,7 @@ class Compiler:
         match node:
             case Number():
                 # Not Python's integers, whose powers could take forever.
-                value = np.float64(node.value)
+                value = np.float64(node.text)
                 return lambda rows: value
             case Name(name, quoted=False) if isinstance(WORDS.get(name), bool):
                 truth = np.float64(bool(WORDS[name]))
@@ -193,10 +175,8 @@ class Compiler:
             case _ if is_column(node):
                 name = self.column(node)
                 return lambda rows: rows.numbers(name)
-            case Operation(symbol, [operand]) if symbol in UNARY:
-                return _applied(UNARY[symbol], self.number(operand))
-            case Operation(symbol, [left, right]) if symbol in ARITHMETIC:
-                return _applied(ARITHMETIC[symbol], self.number(left), self.number(right))
+            case Operation(symbol, sides) if (symbol, len(sides)) in ARITHMETIC:
+                return _applied(ARITHMETIC[symbol, len(sides)], *map(self.number, sides))
             case Operation(symbol, [left, right]) if symbol in COMPARISON:
                 return self._comparison(symbol, left, right)
             case Operation("%in%", [left, right]):
@@ -323,18 +303,17 @@ class Compiler:
         raise ValueError(f"{node.function}() is not known: use I, C, {known}")
 
     def _function(self, node: Call, name: str) -> Evaluator:
-        function = FUNCTIONS[name]
-        if function.many:
+        apply, parameters, required = FUNCTIONS[name]
+        if not parameters:
             if not node.args or node.named:
                 raise ValueError(f"{name}() takes columns and numbers")
-            return _applied(function.apply, *map(self.number, node.args))
-        given = bound(node, function.parameters)
-        needed = function.parameters[: function.required]
+            return _applied(apply, *map(self.number, node.args))
+        given = bound(node, parameters)
+        needed = parameters[:required]
         if not set(needed) <= set(given):
             raise ValueError(f"{name}() needs {', '.join(needed)}")
         # In the order of the parameters, of which the last may be absent.
-        order = [each for each in function.parameters if each in given]
-        return _applied(function.apply, *(self.number(given[each]) for each in order))
+        return _applied(apply, *(self.number(given[each]) for each in parameters if each in given))
 
 
 def is_column(node: Node) -> bool:
@@ -342,9 +321,7 @@ def is_column(node: Node) -> bool:
     match node:
         case Name(name, quoted):
             return quoted or name not in WORDS
-        case Call("Q"):
-            return True
-    return False
+    return isinstance(node, Call) and node.function == "Q"
 
 
 def _applied(function: Callable[..., Any], *operands: Evaluator) -> Evaluator:

@@ -118,10 +118,7 @@ class Contrasts:
 def read_contrasts(node: Node, more: Options) -> Contrasts:
     """Return the coding that a tree stands for, such as ``contr.sum`` or ``Treatment("b")``.
 
-    Parameters
-    ----------
-    more : mapping
-        The arguments after it in ``C(a, contr.treatment, base=2)``.
+    ``more`` are the arguments after it, as in ``C(a, contr.treatment, base=2)``.
     """
     match node:
         case Name(name, quoted=False) | Text(name) if name in CODINGS:
@@ -142,16 +139,9 @@ def read_contrasts(node: Node, more: Options) -> Contrasts:
 
 @dataclass(frozen=True)
 class Category:
-    """A column, or the intervals of one, coded by levels.
+    """A column, or what a function of one makes, coded by levels.
 
-    Attributes
-    ----------
-    of : str or PooledCall
-        The column, or the function that makes levels of one.
-    first : tuple
-        The levels that come before the others.
-    complete : bool
-        Whether ``first`` must be all of the levels.
+    Those ``first`` come before the others, and if it is ``complete`` there are no others.
     """
 
     of: str | PooledCall
@@ -196,14 +186,10 @@ class Category:
 
 @dataclass(frozen=True)
 class TermFactor:
-    """A column, a category, or an expression of columns.
+    """A column, a category, or an expression of columns; ``text`` is its name in the design's.
 
     Attributes
     ----------
-    text : str
-        As in the names of the design's columns.
-    columns : list of str
-        Those in it, from left to right.
     column : str or None
         The column, if the factor is one and nothing else.
     category : Category or None
@@ -211,9 +197,7 @@ class TermFactor:
     numbers : callable or None
         Called with a ModelFrame; returns the (n,) values, or a scalar.
     call : PooledCall or None
-        A function of all clients' rows with any number of columns.
-    calls : list of PooledCall
-        Those inside it, too.
+        A function of all clients' rows with any number of columns; ``calls`` has those inside, too.
     """
 
     text: str

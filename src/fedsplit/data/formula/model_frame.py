@@ -16,16 +16,9 @@ from fedsplit.data.types import Type, as_number, days, is_date
 
 
 class Schema(NamedTuple):
-    """What the clients have agreed on.
+    """What the clients have agreed on: levels of categories, types of columns, states of calls.
 
-    Attributes
-    ----------
-    levels : mapping of str to sequence
-        The levels of each category.
-    types : mapping of str to Type
-        Of each column; one that is absent holds numbers.
-    state : mapping of str to State
-        Of each call of a function of all clients' rows.
+    A column whose type is absent holds numbers; calls are those of functions of all clients' rows.
     """
 
     levels: Mapping[str, Sequence[Level]]
@@ -38,13 +31,7 @@ class Schema(NamedTuple):
 
 
 class ModelFrame(NamedTuple):
-    """A client's rows.
-
-    Attributes
-    ----------
-    frame : (n, c) DataFrame
-        The columns of the formula: numbers as float64, categories as categoricals of levels.
-    """
+    """A client's rows, (n, c): numbers as float64, categories as categoricals of levels."""
 
     frame: pd.DataFrame
     schema: Schema

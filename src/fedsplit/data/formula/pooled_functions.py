@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,24 +13,22 @@ from numpy.typing import NDArray
 from fedsplit.arrays import Array, Mask
 from fedsplit.data.formula.constants import Options, flag, number_or_flag, numbers, whole, words
 from fedsplit.data.formula.model_frame import ModelFrame, Schema
-from fedsplit.data.pooled.column_statistics import MOST_DEGREE
+from fedsplit.data.pooled.column_statistics import ColumnMoments, Histogram
 from fedsplit.data.pooled.cutting import MOST_INTERVALS, Cut
 from fedsplit.data.pooled.function import PooledFunction
-from fedsplit.data.pooled.polynomials import Poly
+from fedsplit.data.pooled.polynomials import MOST_DEGREE, GramMatrix, Poly
 from fedsplit.data.pooled.scaling import Scale
 from fedsplit.data.pooled.splines import MOST_KNOTS, Spline
 from fedsplit.data.texts import Level
 
+ColumnStatistic: TypeAlias = ColumnMoments | GramMatrix | Histogram
+"""What clients are asked for by these functions."""
+
 
 class PooledSignature(NamedTuple):
-    """How a function is called.
+    """The names of a function's arguments after the first, and what makes the function of them.
 
-    Attributes
-    ----------
-    parameters : tuple of str
-        The names of its arguments after the first, in order.
-    read : callable
-        Makes the function of these arguments; ValueError if they are not what it takes.
+    Arguments that it does not take raise ValueError.
     """
 
     parameters: tuple[str, ...]
@@ -102,18 +100,10 @@ POOLED: dict[str, PooledSignature] = {
 
 @dataclass(frozen=True)
 class PooledCall:
-    """A call of a function that depends on the rows of all clients.
+    """A call of a function that depends on the rows of all clients, by its text in a formula.
 
-    Attributes
-    ----------
-    text : str
-        As in the names of the design's columns, and in ``Schema.state``.
-    function : PooledFunction
-        With the other arguments.
-    argument : callable
-        Returns the values of the first argument, (n,), for some rows.
-    columns : tuple of str
-        Those in the first argument.
+    ``argument`` returns the values of the first argument, (n,), for some rows, and ``columns`` are
+    those in it; the function has the other arguments.
     """
 
     text: str

@@ -52,10 +52,6 @@ class Number:
 
     text: str
 
-    @property
-    def value(self) -> float:
-        return float(self.text)
-
 
 @dataclass(frozen=True)
 class Text:
@@ -242,22 +238,17 @@ class _Parser:
                 return Name(name, quoted=True)
             case "name", name:
                 return self._call(name) if self._takes("(") else Name(name)
-            case "symbol", "(":
-                return self._closed(")")
-            case "symbol", "{":
-                return Call("", [self._closed("}")])
+            case "symbol", "(" | "{":
+                node = self._expression(0)
+                closing = ")" if token.text == "(" else "}"
+                if not self._takes(closing):
+                    raise self._unexpected(closing)
+                return node if closing == ")" else Call("", [node])
             case "symbol", symbol if symbol in PREFIX:
                 return Operation(symbol, [self._expression(PREFIX[symbol])])
             case "end", _:
                 raise ValueError(f"something is missing after {self._tokens[-1].text}")
         raise ValueError(f"a column or a number is missing before {token.text}")
-
-    def _closed(self, closing: str) -> Node:
-        """Read an expression, and the bracket after it."""
-        node = self._expression(0)
-        if not self._takes(closing):
-            raise self._unexpected(closing)
-        return node
 
     def _call(self, function: str) -> Call:
         """Read the arguments of a call, after the opening bracket."""

@@ -24,23 +24,10 @@ Terms: TypeAlias = dict[frozenset[int], Term]
 class Sides(NamedTuple):
     """A formula's left side, and what its right side is made of.
 
-    Attributes
-    ----------
-    left : list of TermFactor
-        The target, or both columns of one that has two.
-    call : str
-        What a target of two columns is called by: ``cbind``, of successes and failures, or
-        ``Surv``, of times and events; empty for one column.
-    factors : list of TermFactor
-        The different factors of all terms, in the order in which they appear.
-    terms : list of Term
-        In R's order: terms of fewer factors first. The constant is not among them.
-    intercept : bool
-        Whether there is a constant.
-    offsets : list of TermFactor
-        What is added to the linear predictor.
-    open : bool
-        Whether ``.`` stands for columns that are not known yet.
+    A target of two columns is called by ``cbind``, of successes and failures, or ``Surv``, of
+    times and events. The different factors of all terms are in the order in which they appear, the
+    terms in R's: those of fewer factors first, without the constant. A formula is ``open`` if ``.``
+    stands for columns that are not known yet.
     """
 
     left: list[TermFactor]

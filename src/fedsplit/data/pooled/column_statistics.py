@@ -6,16 +6,14 @@ largest value, or a quantile, of a client.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array
-from fedsplit.data.pooled.orthogonal_polynomials import Recurrence
 from fedsplit.statistic import (
     AboutMeans,
     Computed,
@@ -27,22 +25,14 @@ from fedsplit.statistic import (
 )
 from fedsplit.sums import Summands
 
-MOST_DEGREE = 20
-"""Of the polynomials whose products a client adds up."""
-
 MOST_CELLS = 100
 """Of a histogram."""
 
 
 class Withheld(NamedTuple):
-    """Which counts do not leave a client.
+    """Which counts do not leave a client: those below the smallest that may.
 
-    Attributes
-    ----------
-    smallest : int
-        Those below this.
-    together : bool
-        Whether another count is withheld if those withheld would be fewer rows than that in all.
+    With ``together`` another is withheld if those withheld would be fewer rows than that in all.
     """
 
     smallest: int
@@ -69,44 +59,6 @@ class ColumnMoments:
 
 
 @dataclass(frozen=True)
-class GramMatrix:
-    """Products of polynomials q_0 to q_k of z = (x - centre)/scale: Σ q_i q_j, (k + 1, k + 1).
-
-    Attributes
-    ----------
-    alpha, norm2 : tuple of float
-        The recurrence of the polynomials.
-    """
-
-    centre: float
-    scale: float
-    alpha: tuple[float, ...]
-    norm2: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        numbers = (self.centre, self.scale, *self.alpha, *self.norm2)
-        if not all(math.isfinite(each) for each in numbers):
-            raise ValueError("polynomials of numbers that are not finite")
-        if min(self.scale, *self.norm2) <= 0 or len(self.norm2) != len(self.alpha) + 1:
-            raise ValueError("polynomials without a norm")
-        if len(self.alpha) > MOST_DEGREE:
-            raise ValueError(f"polynomials of a degree above {MOST_DEGREE}")
-
-    @property
-    def sums(self) -> int:
-        """They are worth the sums of z to z^2k."""
-        return 2 * len(self.alpha)
-
-    @property
-    def shape(self) -> Shape:
-        return Sums(len(self.norm2), None)
-
-    def part(self, x: Array, limit: Withheld) -> StatisticPart:
-        z = (x - self.centre) / self.scale
-        return RowSum(Recurrence(self.alpha, self.norm2).values(z))
-
-
-@dataclass(frozen=True)
 class CellCounts(Sums):
     """Counts of neighbouring cells, some of which a client may have merged and spread evenly."""
 
@@ -120,12 +72,8 @@ class Histogram:
     """Counts of rows in cells of equal width, with one open cell on either side: (1, cells + 2).
 
     A client of few rows merges 2, 4 or 8 neighbouring cells, as the number of its rows says, and
-    spreads their count evenly. Counts below the smallest that may leave the client are zero.
-
-    Attributes
-    ----------
-    first, step : float
-        The lower edge of the first cell, and the width of each.
+    spreads their count evenly. Counts below the smallest that may leave the client are zero. The
+    first cell begins at ``first``, and each is ``step`` wide.
     """
 
     first: float
@@ -212,7 +160,3 @@ class Histogram:
         while merged < 8 and n * merged < 2 * self.cells:
             merged *= 2
         return merged
-
-
-ColumnStatistic: TypeAlias = ColumnMoments | GramMatrix | Histogram
-"""What clients are asked for."""

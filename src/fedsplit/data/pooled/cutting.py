@@ -19,23 +19,12 @@ MOST_INTERVALS = 50
 
 @dataclass(frozen=True)
 class Cut(PooledFunction):
-    """R's ``cut``.
+    """R's ``cut`` into a number of intervals, closed on the right, or else on the left.
 
-    Attributes
-    ----------
-    count : int
-        The number of intervals.
-    breaks : tuple of float or None
-        Their ends, in order. None if they have to be agreed: then the intervals have about equal
-        width, and the outer ones are open, so that no row is outside.
-    names : tuple of str or None
-        The levels, if they are written.
-    right : bool
-        Whether intervals are closed on the right, and open on the left.
-    include_lowest : bool
-        Whether a value at the first break, or at the last one without ``right``, is inside.
-    digits : int
-        Significant digits of a break in a label, unless breaks would look alike.
+    Breaks that are not written have to be agreed: then the intervals have about equal width, and
+    the outer ones are open, so that no row is outside. Unless the levels have ``names``, they are
+    breaks of so many significant digits, or more where breaks would look alike. With
+    ``include_lowest`` a value at the first break, or at the last one without ``right``, is inside.
     """
 
     is_category = True

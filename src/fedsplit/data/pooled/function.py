@@ -27,15 +27,10 @@ State: TypeAlias = Mapping[str, Sequence[float]]
 
 
 class PooledFunction(ABC):
-    """A function of one column, whose other arguments are its fields.
-
-    Attributes
-    ----------
-    is_category : bool
-        Whether its values are the levels of a category, and not columns of numbers.
-    """
+    """A function of one column, whose other arguments are its fields."""
 
     is_category: ClassVar[bool] = False
+    """Whether its values are the levels of a category, and not columns of numbers."""
 
     @abstractmethod
     def agreement(self) -> Dialogue[State] | None:
@@ -69,24 +64,18 @@ def numbered(width: int) -> list[str]:
     return [""] if width == 1 else [str(i) for i in range(1, width + 1)]
 
 
-def moments() -> Dialogue[tuple[float, float, float]]:
-    """Ask for the number of rows, the mean, and the sum of squares about it."""
-    n, mean, scatter = yield ColumnMoments()
-    return float(n), float(mean), float(scatter)
-
-
 def mean_and_deviation() -> Dialogue[tuple[float, float, float]]:
     """Ask for the number of rows, the mean, and the standard deviation, which is above zero."""
-    n, mean, scatter = yield from moments()
-    deviation = float(np.sqrt(scatter / max(n - 1.0, 1.0)))
-    check_varies(mean, deviation)
-    return n, mean, deviation
+    n, mean, scatter = map(float, (yield ColumnMoments()))
+    return n, mean, deviation_of(n, mean, scatter)
 
 
-def check_varies(mean: float, deviation: float) -> None:
-    """Raise ValueError if all values are the same, to the rounding of their mean."""
+def deviation_of(n: float, mean: float, scatter: float) -> float:
+    """Return a deviation; ValueError if all values are the same, to the rounding of their mean."""
+    deviation = math.sqrt(scatter / max(n - 1.0, 1.0))
     if not deviation > 4 * np.spacing(abs(mean)):
         raise ValueError("its column does not vary over the clients")
+    return deviation
 
 
 def spread() -> Dialogue[Spread]:
@@ -113,12 +102,7 @@ def coarse_grid(mean: float, deviation: float, reach: float = 4.0) -> Histogram:
 class Spread:
     """How the values of a column are spread over all clients, as far as a histogram says.
 
-    Parameters
-    ----------
-    counts : (cells + 2,) array
-        Over all clients.
-    n : float
-        All rows, withheld ones included. Half of them at least must have been counted.
+    Of all n rows, withheld ones included, half at least must be in its counts, (cells + 2,).
     """
 
     def __init__(self, grid: Histogram, counts: Array, n: float) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from fedsplit.arrays import Array
-from fedsplit.data.pooled.function import PooledFunction, State, check_varies, moments
+from fedsplit.data.pooled.column_statistics import ColumnMoments
+from fedsplit.data.pooled.function import PooledFunction, State, deviation_of
 from fedsplit.dialogue import Dialogue
 
 
@@ -14,12 +14,8 @@ from fedsplit.dialogue import Dialogue
 class Scale(PooledFunction):
     """R's ``scale(x, center, scale)`` of one column.
 
-    Attributes
-    ----------
-    centre : float or None
-        What is taken away; None for the mean.
-    scale : float or None
-        What the rest v is divided by; None for √(Σ v²/(n - 1)).
+    The mean is taken away, unless there is another centre, and what is left, v, is divided by
+    √(Σ v²/(n - 1)), or by another scale.
     """
 
     centre: float | None
@@ -35,13 +31,12 @@ class Scale(PooledFunction):
         return self._agree()
 
     def _agree(self) -> Dialogue[State]:
-        n, mean, scatter = yield from moments()
+        n, mean, scatter = map(float, (yield ColumnMoments()))
         centre, scale = self.centre, self.scale
         if centre is None:
             centre = mean
         if scale is None:
-            scale = math.sqrt((scatter + n * (mean - centre) ** 2) / max(n - 1.0, 1.0))
-            check_varies(mean, scale)
+            scale = deviation_of(n, mean, scatter + n * (mean - centre) ** 2)
         return {"center": [centre], "scale": [scale]}
 
     def values(self, x: Array, state: State) -> Array:

@@ -17,20 +17,10 @@ MOST_KNOTS = 50
 
 @dataclass(frozen=True)
 class Spline(PooledFunction):
-    """R's ``bs``, or ``ns``.
+    """R's ``bs``, or ``ns`` if it is natural: cubic, and straight at both ends.
 
-    Attributes
-    ----------
-    natural : bool
-        Whether it is ``ns``: cubic, and straight at both ends.
-    inner : int
-        The number of knots between those of the boundary.
-    knots : tuple of float or None
-        These knots; None if they have to be agreed.
-    boundary : tuple of float or None
-        The lower and the upper boundary knot; None if they have to be agreed.
-    intercept : bool
-        Whether the constant is in the space.
+    The ``inner`` knots, and those of the boundary, have to be agreed if they are None. With
+    ``intercept`` the constant is in the space.
     """
 
     natural: bool

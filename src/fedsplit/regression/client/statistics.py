@@ -17,8 +17,8 @@ from scipy.special import logsumexp
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.data.formula.model_frame import ModelFrame
-from fedsplit.data.formula.pooled_functions import outside
-from fedsplit.data.pooled.column_statistics import ColumnStatistic, Histogram, Withheld
+from fedsplit.data.formula.pooled_functions import ColumnStatistic, outside
+from fedsplit.data.pooled.column_statistics import Histogram, Withheld
 from fedsplit.errors import InputError, RequestError, RowError
 from fedsplit.regression.client.coding import Frame, check_scaling, check_whitening
 from fedsplit.regression.client.design import BINS, Design, Moments, Scaling

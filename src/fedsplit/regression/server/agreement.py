@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from fedsplit.arrays import Array
 from fedsplit.data.formula.formula import Formula
-from fedsplit.data.pooled.column_statistics import ColumnStatistic
+from fedsplit.data.formula.pooled_functions import ColumnStatistic
 from fedsplit.data.pooled.function import State
 from fedsplit.data.types import Type
 from fedsplit.dialogue import Dialogue, together
