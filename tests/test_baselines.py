@@ -23,10 +23,9 @@ from fedsplit.methods.gd import GD
 from fedsplit.methods.giant import GIANT
 from fedsplit.methods.information import Newton
 from fedsplit.methods.lbfgs import LBFGS
-from fedsplit.methods.method import Method
+from fedsplit.methods.method import FirstOrder, Method
 from fedsplit.methods.scaffnew import Scaffnew
 from fedsplit.methods.scaffold import SCAFFOLD
-from fedsplit.methods.sums import FirstOrder
 from problems import LOSSES, begun, problem, updated
 
 SIZES, D = [40, 15, 25, 9], 4

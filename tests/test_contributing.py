@@ -90,7 +90,7 @@ class CarefulNewton:
 
     start: ClassVar[Start] = "broadcast"
 
-    def solve(self, costs: Costs, V: Array, s: float | Array, start: Array) -> Proximal:
+    def solve(self, costs: Costs, V: Array, s: float, start: Array) -> Proximal:
         at = costs.at(np.broadcast_to(start, V.shape))
         return bounded(V, s, LocalNewton(tolerance=1e-9).solve(at, V, 1.0 / s))
 
@@ -119,7 +119,7 @@ class DrawnStart:
         self,
         costs: Costs,
         V: Array,
-        s: float | Array,
+        s: float,
         start: Array,
         streams: Streams | None = None,
     ) -> Proximal:

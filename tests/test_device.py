@@ -17,6 +17,7 @@ from fedsplit.arrays import Array, namespace, on_device, to_host
 from fedsplit.clients.local_models import LocalModel
 from fedsplit.clients.question import Answer, CostQuestion, Summary
 from fedsplit.clients.questions import (
+    BatchCurvature,
     Curvature,
     Decrement,
     Descend,
@@ -28,9 +29,9 @@ from fedsplit.clients.questions import (
     Margin,
     Prox,
     Reflection,
+    StochasticDescend,
     Value,
 )
-from fedsplit.clients.stochastic import BatchCurvature, StochasticDescend
 from fedsplit.commands.app import run
 from fedsplit.device.clients import DeviceClients
 from fedsplit.device.kernels import NEWTON, VALUES, Pass, Planner
@@ -144,7 +145,7 @@ def test_questions_are_answered_as_in_this_process(
         Direction(x, g),
         Margin(x),
         Information(x),
-        Prox(z, 0.7, x, fs.ExactProx(), gradient=True),
+        Prox(z, 0.7, x, fs.ExactProx()),
         Prox(x, 0.7, None, fs.GradientProx(3, step=0.1)),
     ]
     if isinstance(host.loss, fs.LeastSquares):  # whose clients in this process keep no rows
@@ -346,8 +347,6 @@ def test_what_kernels_cannot_do_takes_the_plain_path() -> None:
         Gradient(x),
         Prox(z, 0.5, None, fs.ExactProx()),  # from v itself, of which there are m
         Prox(z, 0.5, z, fs.ExactProx()),
-        Prox(z, 0.5, x, fs.ExactProx(), gradient=True),
-        Prox(z, x, x, fs.ExactProx()),
         Descend(x, 0.1, 3, z),
         Reflection(x, z, 0.5, fs.GradientProx(step="backtracking")),
         Reflection(x, z, 0.5, fs.GradientProx()),  # Poisson has no L_j
@@ -356,17 +355,14 @@ def test_what_kernels_cannot_do_takes_the_plain_path() -> None:
 
 
 @pytest.mark.parametrize("solver", [fs.ExactProx(), fs.GradientProx(4, step=0.1)])
-def test_steps_and_ridges_per_coordinate_are_taken(solver: Any) -> None:
+def test_ridges_per_coordinate_are_taken(solver: Any) -> None:
     ridge = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
     host, placed = both(ridge=ridge)
     x = np.linspace(-0.4, 0.6, 6)
-    s = np.array([0.5, 1.0, 0.7, 0.5, 0.9, 0.6])
-    if isinstance(solver, fs.GradientProx):  # which takes one step for all coordinates
-        s = np.full(6, 0.5)
     v = np.arange(30.0).reshape(5, 6) / 30
-    expected = host.clients.ask(Prox(v, s, x, solver))
+    expected = host.clients.ask(Prox(v, 0.5, x, solver))
     place = placed.clients.vector
-    ours = placed.clients.ask(Prox(place(v), place(s), place(x), solver))
+    ours = placed.clients.ask(Prox(place(v), 0.5, place(x), solver))
     assert near(ours.rows, expected.rows)
 
 

@@ -15,7 +15,7 @@ import pytest
 import fedsplit as fs
 from fedsplit.arrays import Array
 from fedsplit.clients.question import CostQuestion
-from fedsplit.clients.stochastic import StochasticDescend
+from fedsplit.clients.questions import StochasticDescend
 from fedsplit.dialogue import Dialogue, Removal, Several, converse, together
 from fedsplit.loop.conversation import Conversation, streams_of
 from fedsplit.loop.trace import Row

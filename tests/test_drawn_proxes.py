@@ -30,9 +30,7 @@ def squares(d: int = 4) -> fs.Problem:
     return fs.Problem(fs.LeastSquares(rows=True), clients("least-squares", SIZES, d), ridge=0.5)
 
 
-def proxes(
-    p: fs.Problem, solver: ProxSolver, s: float | Array = 0.1, seed: int = 0
-) -> tuple[Array, Array]:
+def proxes(p: fs.Problem, solver: ProxSolver, s: float = 0.1, seed: int = 0) -> tuple[Array, Array]:
     """How far each client's answer is from the prox, and the error that it states."""
     V = np.random.default_rng(5).standard_normal((p.m, p.d))
     exact = p.clients.ask(Prox(V, s, np.zeros(p.d), fs.ExactProx())).rows
@@ -62,14 +60,13 @@ def test_with_reduced_variance_or_a_full_gradient_steps_lead_to_the_prox(
 
 
 @pytest.mark.parametrize("name", ["least-squares", "logistic", "multinomial", "huber"])
-@pytest.mark.parametrize("s", [0.01, 3.0, np.array([0.05, 1.0, 0.3, 2.0])], ids=str)
-def test_a_proved_error_is_never_below_the_true_one(name: str, s: float | Array) -> None:
+@pytest.mark.parametrize("s", [0.01, 3.0])
+def test_a_proved_error_is_never_below_the_true_one(name: str, s: float) -> None:
     p = squares(4) if name == "least-squares" else problem(name, SIZES, 4, ridge=0.5)
     solvers: list[ProxSolver] = [SubsampledNewtonProx(1, n, "count") for n in (1, 5)]
     solvers += [SubsampledNewtonProx(1, n) for n in (1, 5)]
-    if isinstance(s, float):
-        estimators: tuple[Any, ...] = ("svrg", "saga", "sgd")
-        solvers += [StochasticProx(steps, 3, each) for each in estimators for steps in (1, 8)]
+    estimators: tuple[Any, ...] = ("svrg", "saga", "sgd")
+    solvers += [StochasticProx(steps, 3, each) for each in estimators for steps in (1, 8)]
     for seed, solver in enumerate(solvers):
         away, error = proxes(p, solver, s, seed)
         assert (away <= (1.0 + 1e-9) * error + 1e-12).all()

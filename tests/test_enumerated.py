@@ -14,7 +14,7 @@ from scipy.stats import chisquare
 
 import fedsplit as fs
 from fedsplit.arrays import Array
-from fedsplit.clients.stochastic import StochasticDescend
+from fedsplit.clients.questions import StochasticDescend
 from fedsplit.loop.conversation import independent_draws, streams_of
 from fedsplit.losses.batches import Batch
 from open.moments import Moments, fedavg_moments

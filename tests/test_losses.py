@@ -15,6 +15,7 @@ from faulty import faulty
 from fedsplit.arrays import Array
 from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.questions import (
+    BatchCurvature,
     Curvature,
     Decrement,
     Gradient,
@@ -24,7 +25,6 @@ from fedsplit.clients.questions import (
     Prox,
     Value,
 )
-from fedsplit.clients.stochastic import BatchCurvature
 from fedsplit.losses.costs import Costs
 from fedsplit.losses.linear import LinearLoss
 from fedsplit.losses.terms import Loss

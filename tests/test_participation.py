@@ -18,7 +18,7 @@ from fedsplit.clients.questions import Gradient, Prox
 from fedsplit.dialogue import converse
 from fedsplit.local.newton import ExactProx
 from fedsplit.loop.conversation import Conversation, shuffled_draws
-from fedsplit.methods.sums import answers
+from fedsplit.methods.method import answers
 from problems import LOSSES, problem
 
 

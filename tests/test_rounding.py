@@ -14,6 +14,7 @@ from fedsplit.arrays import Array, packed
 from fedsplit.clients.local_models import LocalModel, ModifiedScore
 from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.questions import (
+    BatchCurvature,
     Decrement,
     Descend,
     Direction,
@@ -25,9 +26,14 @@ from fedsplit.clients.questions import (
     Prox,
     Trials,
 )
-from fedsplit.clients.rounding import all_positive, rounded_down, rounded_up
-from fedsplit.clients.stochastic import BatchCurvature
-from fedsplit.clients.sums import GRID, rounded, rounded_products
+from fedsplit.clients.rounding import (
+    GRID,
+    all_positive,
+    rounded,
+    rounded_down,
+    rounded_products,
+    rounded_up,
+)
 from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.problem import Problem
 from fedsplit.regression.client.guards.rounding import RoundedLeastSquares, Watch, rounded_again
@@ -159,7 +165,7 @@ TOLD: list[CostQuestion] = [
     Trials(X, X + 0.1, X - 0.2, np.ones((2, len(X))), 0.3),
     Direction(X, np.ones(D)),
     LocalModel(X, None, None, 1.0, None, both=True),
-    Prox(X, 0.1, None, fs.ExactProx(), gradient=True),
+    Prox(X, 0.1, None, fs.ExactProx()),
     Descend(X, 0.1, 1),
 ]
 

@@ -11,7 +11,7 @@ import fedsplit as fs
 from faulty import Unreliable
 from fedsplit.arrays import Array
 from fedsplit.clients.questions import Curvature, Descend, Prox
-from fedsplit.loop.divergence import Divergence
+from fedsplit.loop.run import Divergence
 from fedsplit.methods.method import Method
 from problems import LOSSES, Client, begun, clients, problem, updated
 

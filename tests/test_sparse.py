@@ -45,7 +45,7 @@ ESTIMATED = {"bounds", "smallest", "largest", "q", "mu", "ell", "leverage", "spr
 def by_products() -> Iterator[None]:
     """No matrix of a client is held, there are only products with its rows."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedsplit.losses.sparse.SMALL", 0)
+        patch.setattr("fedsplit.losses.designs.SMALL", 0)
         yield
 
 
@@ -132,7 +132,7 @@ def test_every_local_solver_has_the_same_answer(name: str, solver: ProxSolver) -
     rng = np.random.default_rng(1)
     v = rng.standard_normal((3, 6))
     streams = rng.integers(2**63, size=3)
-    question = Prox(v, 0.3, np.zeros(6), solver, gradient=True)
+    question = Prox(v, 0.3, np.zeros(6), solver)
     assert_alike(question.seeded(streams) if question.draws else question, dense, sparse)
 
 
@@ -155,7 +155,7 @@ def test_a_run_with_every_penalty_goes_the_same_way(penalty: str) -> None:
 def test_bounds_by_products_alone_are_true_ones(
     name: str, free: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedsplit.losses.sparse.SMALL", 0)
+    monkeypatch.setattr("fedsplit.losses.designs.SMALL", 0)
     ridge = np.full(6, 0.7)
     ridge[free] = 0.0  # as an intercept has none
     dense, sparse = (problem.clients for problem in both(name, ridge=ridge))
@@ -181,7 +181,7 @@ def test_a_run_by_products_alone_is_proved_and_ends_at_the_optimum(
 ) -> None:
     dense, sparse = both("logistic", 24)
     best = dense.objective(dense.solution())
-    monkeypatch.setattr("fedsplit.losses.sparse.SMALL", 0)
+    monkeypatch.setattr("fedsplit.losses.designs.SMALL", 0)
     for method in (
         None,
         fs.QuasiNewton(),
@@ -197,7 +197,7 @@ def test_a_run_by_products_alone_is_proved_and_ends_at_the_optimum(
 def test_without_a_ridge_nothing_is_proved_by_products_and_the_reason_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fedsplit.losses.sparse.SMALL", 0)
+    monkeypatch.setattr("fedsplit.losses.designs.SMALL", 0)
     _, sparse = both("logistic", 24, ridge=0.0)
     without_matrices = prove(np.zeros(24), largest=0.0)
     proof = converse(without_matrices, sparse.clients)
@@ -295,7 +295,7 @@ def test_wide_rows_are_solved_and_proved_without_a_matrix_of_their_columns() -> 
     assert isinstance(result.state.inner, LBFGSState)
 
 
-@pytest.mark.parametrize("limit", ["losses.sparse.SMALL", "problem.MOST_COORDINATES"])
+@pytest.mark.parametrize("limit", ["losses.designs.SMALL", "problem.MOST_COORDINATES"])
 def test_the_pooled_solution_by_products_is_that_by_matrices(
     limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,7 +21,7 @@ from fedsplit.arrays import Array
 from fedsplit.channels import codec
 from fedsplit.channels.channel import Request
 from fedsplit.clients.question import CostQuestion, Part
-from fedsplit.clients.sums import GRID
+from fedsplit.clients.rounding import GRID
 from fedsplit.data.sources import sources
 from fedsplit.errors import InputError
 from fedsplit.federation.questions import encode_request

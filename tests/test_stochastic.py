@@ -15,8 +15,7 @@ from fedsplit import theory
 from fedsplit.arrays import Array
 from fedsplit.channels.channel import Request
 from fedsplit.clients.question import CostQuestion
-from fedsplit.clients.questions import Prox
-from fedsplit.clients.stochastic import BatchCurvature, StochasticDescend
+from fedsplit.clients.questions import BatchCurvature, Prox, StochasticDescend
 from fedsplit.errors import RequestError
 from fedsplit.federation.questions import decode_request, encode_request
 from fedsplit.loop.conversation import streams_of

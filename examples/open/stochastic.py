@@ -72,7 +72,7 @@ class StochasticProx:
         self,
         costs: Costs,
         V: NDArray[Any],
-        s: float | NDArray[Any],
+        s: float,
         start: NDArray[Any],
         streams: Streams | None = None,
     ) -> Proximal:
@@ -112,7 +112,7 @@ class StochasticProx:
         rows: int,
         costs: Costs,
         V: NDArray[Any],
-        s: float | NDArray[Any],
+        s: float,
         U: NDArray[Any],
         streams: Streams,
     ) -> Proximal:
@@ -121,16 +121,14 @@ class StochasticProx:
         batches = independent(streams, costs.stacked, max(1, rows // groups), groups)
         r = np.stack([s * costs.batch(batch).gradient(U) + U - V for batch in batches])
         mean = r.mean(axis=0)
-        variance = np.sum(np.square(r - mean) / s, axis=(0, 2)) / (groups * (groups - 1))
-        norm = np.sqrt(np.sum(mean * mean / s, axis=1)) + np.sqrt(
-            variance / (1.0 - self.confidence)
-        )
+        variance = np.sum(np.square(r - mean), axis=(0, 2)) / (groups * (groups - 1))
+        norm = np.sqrt(np.sum(mean * mean, axis=1)) + np.sqrt(variance / (1.0 - self.confidence))
         ell, _ = costs.bounds
-        return Proximal(U, np.sqrt(np.max(s)) * norm / (1.0 + np.min(s) * ell))
+        return Proximal(U, norm / (1.0 + s * ell))
 
 
 def _constants(
-    costs: Costs, s: float | NDArray[Any], batch: int, U: NDArray[Any]
+    costs: Costs, s: float, batch: int, U: NDArray[Any]
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """μ_j = 1 + sℓ_j and 1 + sℒ_j, each (k, 1).
 
@@ -140,13 +138,13 @@ def _constants(
     smooth = costs.batch_smoothness(batch)
     if not np.isfinite(smooth).all():
         smooth = np.where(np.isfinite(smooth), smooth, costs.batch_smoothness(batch, U))
-    return (1.0 + np.min(s) * ell)[:, None], (1.0 + np.max(s) * smooth)[:, None]
+    return (1.0 + s * ell)[:, None], (1.0 + s * smooth)[:, None]
 
 
 def _descended(
     costs: Costs,
     V: NDArray[Any],
-    s: float | NDArray[Any],
+    s: float,
     start: NDArray[Any],
     U: NDArray[Any],
 ) -> NDArray[Any]:

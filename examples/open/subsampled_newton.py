@@ -47,38 +47,36 @@ class SubsampledNewtonProx:
     sketch: Literal["rows", "count"] = "rows"
 
     start: ClassVar[Start] = "broadcast"
-    per_coordinate: ClassVar[bool] = True  # s may be (d,)
     draws: ClassVar[bool] = True
 
     def solve(
         self,
         costs: Costs,
         V: NDArray[Any],
-        s: float | NDArray[Any],
+        s: float,
         start: NDArray[Any],
         streams: Streams | None = None,
     ) -> Proximal:
         """Approximate the prox of k clients, each with the Hessian that its stream draws."""
         if streams is None:
             streams = np.zeros(len(V), dtype=np.int64)
-        D = np.broadcast_to(1.0 / np.asarray(s), V.shape[1:])
-        merit = Merit(V, D)
+        merit = Merit(V, 1.0 / s)
         at = costs.at(np.array(np.broadcast_to(start, V.shape)))
         for t, batch in enumerate(independent(streams, costs.stacked, self.rows, self.steps)):
             G = merit.gradient(at)
             if self.sketch == "rows":
-                step = costs.batch(batch).at(at.X).solve(D, G)
+                step = costs.batch(batch).at(at.X).solve(1.0 / s, G)
             else:
-                step = _sketched(at, streams, t, self.rows, D, G)
+                step = _sketched(at, streams, t, self.rows, 1.0 / s, G)
             slope = np.sum(G * step, axis=1)
             at = backtrack(merit, at, merit.value(at), step, slope).at
         return bounded(V, s, at)
 
 
 def _sketched(
-    at: Evaluation, streams: Streams, t: int, rows: int, D: NDArray[Any], G: NDArray[Any]
+    at: Evaluation, streams: Streams, t: int, rows: int, shift: float, G: NDArray[Any]
 ) -> NDArray[Any]:
-    """(diag(D) + Ĥ_j)⁻¹ g_j with Ĥ_j = (S_jB_j)ᵀS_jB_j plus the ridge, (k, d), in step t."""
+    """(shift·I + Ĥ_j)⁻¹ g_j with Ĥ_j = (S_jB_j)ᵀS_jB_j plus the ridge, (k, d), in step t."""
     costs = at.costs
     B = costs.terms.root(at.eta)
     costs.work.hessians += 1
@@ -92,6 +90,6 @@ def _sketched(
             bucket = rng.integers(rows, size=n)
             sign = rng.choice([-1.0, 1.0], size=n)
             own = csr_array((sign, (bucket, np.arange(n))), shape=(rows, n)) @ own
-        H = own.T @ own + np.diag(D + costs.ridge)
+        H = own.T @ own + np.diag(shift + costs.ridge)
         steps.append(np.linalg.solve(H, G[j]))
     return np.array(steps)

@@ -111,19 +111,21 @@ def zero_rows(x: Array, m: int) -> Array:
 
 def matvec(M: AnyArray, X: AnyArray) -> Array:
     """M_j x_j for every j: (k, n, d), (k, d) -> (k, n)."""
+    product: Array
     if not isinstance(M, np.ndarray) and M.shape[0] == 1:
-        one: Array = (M[0, :, :] @ X[0, :])[None, :]  # many rows of one client: no batch
-        return one
-    product: Array = (M @ X[:, :, None])[:, :, 0]
+        product = (M[0, :, :] @ X[0, :])[None, :]  # many rows of one client: no batch
+    else:
+        product = (M @ X[:, :, None])[:, :, 0]
     return product
 
 
 def rmatvec(M: AnyArray, R: AnyArray) -> Array:
     """M_jᵀ r_j for every j: (k, n, d), (k, n) -> (k, d)."""
+    product: Array
     if not isinstance(M, np.ndarray) and M.shape[0] == 1:
-        one: Array = (R[0, :] @ M[0, :, :])[None, :]
-        return one
-    product: Array = (R[:, None, :] @ M)[:, 0, :]
+        product = (R[0, :] @ M[0, :, :])[None, :]
+    else:
+        product = (R[:, None, :] @ M)[:, 0, :]
     return product
 
 
@@ -144,26 +146,17 @@ def dots(X: AnyArray, Y: AnyArray) -> Array:
     return summed
 
 
-def column_sums(X: AnyArray) -> Array:
-    """Σ_j x_j: (k, d) -> (d,)."""
-    if isinstance(X, np.ndarray):
-        summed: Array = np.sum(X, axis=0)
-        return summed
-    xp = array_namespace(X)
-    if X.dtype == xp.float64:
-        total: Array = xp.ones_like(X[:, 0]) @ X  # the same as for ``dots``
-    else:
-        total = xp.sum(X, axis=0, dtype=xp.float64)  # in float32 it would lose digits
-    return total
-
-
 def column_means(X: AnyArray) -> Array:
     """The mean of the rows: (k, d) -> (d,)."""
     if isinstance(X, np.ndarray):
         mean: Array = np.add.reduce(X, axis=0) / X.shape[0]  # half of the time of np.mean
         return mean
-    of_rows: Array = column_sums(X) / X.shape[0]
-    return of_rows
+    xp = array_namespace(X)
+    # as in ``dots``; a sum in float32 would lose digits
+    wide = X.dtype == xp.float64
+    total = xp.ones_like(X[:, 0]) @ X if wide else xp.sum(X, axis=0, dtype=xp.float64)
+    means: Array = total / X.shape[0]
+    return means
 
 
 def norms(X: AnyArray) -> Array:
@@ -182,11 +175,11 @@ def length(x: AnyArray) -> float:
 
 def gram(A: Array) -> Array:
     """A_jᵀ A_j for every j: (k, n, d) -> (k, d, d)."""
-    xp = namespace(A)
+    products: Array
     if not on_host(A) and A.shape[0] == 1:
-        one: Array = (A[0, :, :].T @ A[0, :, :])[None, :, :]
-        return one
-    products: Array = xp.matmul(xp.matrix_transpose(A), A)
+        products = (A[0, :, :].T @ A[0, :, :])[None, :, :]
+    else:
+        products = A.mT @ A
     return products
 
 
@@ -199,11 +192,6 @@ def add_diagonal(M: Array, D: float | Array) -> Array:
         return shifted
     np.einsum("kii->ki", M)[...] += D
     return M
-
-
-def is_matrix(M: Metric) -> bool:
-    """Whether a metric is one or several full matrices."""
-    return not isinstance(M, float) and M.ndim > 1
 
 
 def metric_times(M: Metric, E: Array) -> Array:

@@ -15,7 +15,6 @@ from fedsplit.arrays import Array, packed
 from fedsplit.clients.local_models import ModifiedScore
 from fedsplit.clients.questions import Decrement, Gradient, Information, Line, Prox
 from fedsplit.local.gradient import GradientProx
-from fedsplit.local.newton import ExactProx
 from fedsplit.regression.client.design import Scaling
 from sum_questions import ask_fit, ask_moments, number_in
 
@@ -176,17 +175,6 @@ def by_decrements(server: Server) -> Guess:
     return Guess(found, float(server.frame["income"][150 : 150 + server.few].sum()))
 
 
-def by_far_prox(server: Server) -> Guess:
-    """The same where the site is sent elsewhere, and says how strongly it is drawn back."""
-    coding = server.coding("visits ~ age + income", "poisson")
-    server.ask(ask_moments(coding))
-    key = server.settle(coding, 3)
-    far = np.array([-9000.0, 120.0, 0.0])
-    told = server.ask(Prox(far, 1e-300, None, ExactProx(), gradient=True), key)
-    pulled = told.parts["gradient"][0]
-    return Guess(pulled[2] / pulled[0], float(server.frame["income"].iloc[-1]))
-
-
 def by_far_logistic(server: Server) -> Guess:
     """Where one row alone is near ½, the information is that of this row."""
     coding = server.coding("ill ~ age + income", "logistic")
@@ -270,7 +258,6 @@ ATTACKS: Sequence[Attack] = [
     Attack("mixed differences of matrices", by_mixed_matrices, NOTHING, (1, 2)),
     Attack("Firth's penalty with several metrics", by_metrics, ROUNDED, (1, 2)),
     Attack("Huber's matrices from decrements", by_decrements, NOTHING),
-    Attack("a prox from far out", by_far_prox, POINT, (1,)),
     Attack("a solver that stops after one step", by_first_steps, POINT, (1,), seen=False),
     Attack("logistic information far out, one row near ½", by_far_logistic, POINT, (1,)),
     Attack("two gradients far out: few rows change sides", by_changing_sides, POINT),

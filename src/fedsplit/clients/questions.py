@@ -9,13 +9,13 @@ over clients, the question can also be asked where only sums are disclosed.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple, cast
 
 import numpy as np
 
-from fedsplit.arrays import Array, namespace
+from fedsplit.arrays import Array, like, namespace
 from fedsplit.clients.adding import SIGN, SUM, VALUES
 from fedsplit.clients.local_models import LocalModel, ModifiedScore
 from fedsplit.clients.question import (
@@ -30,12 +30,63 @@ from fedsplit.clients.question import (
     some_not_nan,
 )
 from fedsplit.clients.rounding import rounded_down, rounded_up, separated, sign_along
-from fedsplit.clients.stochastic import BatchCurvature, StochasticDescend
 from fedsplit.clients.trials import Overview as Overview
 from fedsplit.clients.trials import Trials as Trials
-from fedsplit.local.solver import ProxSolver, StochasticSolver
-from fedsplit.losses.batches import Streams
+from fedsplit.local.solver import ProxSolver, StochasticSolver, start_of
+from fedsplit.losses.batches import Batch, Streams, epochs, independent, unseeded
 from fedsplit.losses.costs import Costs
+
+
+@dataclass(frozen=True)
+class StochasticDescend(CostQuestion):
+    """The end of gradient steps on f_j from x, each with the gradient of a minibatch."""
+
+    x: Array  # (d,)
+    step: float
+    steps: int  # the number of steps, or of passes over the client's rows if ``in_epochs``
+    batch: int  # B: the gradient of a batch is multiplied by n_j/B
+    # whether batches go through all rows in random order; otherwise each is drawn anew
+    in_epochs: bool = False
+    streams: Streams | None = None  # (m,)
+
+    parts: ClassVar = {"point": Part(("d",))}
+
+    @property
+    def draws(self) -> bool:
+        return True
+
+    def answer(self, costs: Costs, x: Array) -> Mapping[str, Array]:
+        for batch in self._batches(costs):
+            # a client that has finished its passes stays where it is
+            used = np.any(batch.scale > 0, axis=1, keepdims=True)
+            x = x - self.step * like(1.0 * used, x) * costs.batch(batch).gradient(x)
+        return {"point": x}
+
+    def _batches(self, costs: Costs) -> Iterator[Batch]:
+        streams = unseeded(costs.terms.k) if self.streams is None else self.streams
+        # without seeds, as when clients are asked directly, all draw from the same ones
+        draw = epochs if self.in_epochs else independent
+        return draw(streams, costs.stacked, self.batch, self.steps)
+
+
+@dataclass(frozen=True)
+class BatchCurvature(CostQuestion):
+    """ℓ_j, and the expected smoothness ℒ_j of batches of B rows, everywhere or at x.
+
+    ℒ_j is rounded up to a power of two, since of small batches it is a number of one row.
+    """
+
+    batch: int
+    x: Array | None = None
+
+    everyone = True
+    parts: ClassVar = {"bounds": Part((2,), not_nan)}
+
+    def answer(self, costs: Costs, x: Array | None) -> Mapping[str, Array]:
+        ell, _ = costs.bounds if x is None else costs.at(x).bounds()
+        # of one row per batch, this is that row's curvature
+        smooth = like(rounded_up(costs.batch_smoothness(self.batch, x)), ell)
+        return {"bounds": namespace(ell).stack([ell, smooth], axis=1)}
 
 
 @dataclass(frozen=True)
@@ -45,13 +96,11 @@ class Prox(CostQuestion):
     Parameters
     ----------
     v : (d,) or (m, d) array
-    s : float or (d,) array
-        The step, or one per coordinate.
+    s : float
+        The step.
     start : (d,) or (m, d) array, optional
         Where the solver starts; v where None.
     solver : ProxSolver
-    gradient : bool
-        Whether to answer with ∇f_j at the point too.
     streams : (m,) array of int, optional
         For a solver that draws.
 
@@ -63,10 +112,9 @@ class Prox(CostQuestion):
     """
 
     v: Array
-    s: float | Array
+    s: float
     start: Array | None
     solver: ProxSolver
-    gradient: bool = False
     streams: Streams | None = None
 
     vectors = ("v", "start")
@@ -74,7 +122,6 @@ class Prox(CostQuestion):
         "point": Part(("d",)),
         "error": Part((), distance),
         "margin": Part((), anything),
-        "gradient": Part(("d",), when="gradient"),
     }
 
     @property
@@ -94,11 +141,7 @@ class Prox(CostQuestion):
         margin = math.nan * solved.error
         if costs.terms.classifies and common.ndim == 1:
             margin = separated(costs.at(start))
-        parts = {"point": solved.u, "error": solved.error, "margin": margin}
-        if self.gradient:
-            known = solved.gradient  # a solver may have it from its last step
-            parts["gradient"] = costs.gradient(solved.u) if known is None else known
-        return parts
+        return {"point": solved.u, "error": solved.error, "margin": margin}
 
 
 @dataclass(frozen=True)
@@ -130,7 +173,7 @@ class Reflection(CostQuestion):
     def prox(self) -> Prox:
         """The question for prox_{s f_j}(2x - z_j)."""
         v = 2.0 * self.x - self.z
-        start = {"broadcast": self.x, "iterate": self.z, "argument": None}[self.solver.start]
+        start = start_of(self.solver, self.x, self.z)
         return Prox(v, self.s, start, self.solver, streams=self.streams)
 
     def of_prox(self, answer: Answer) -> Answer:
@@ -148,8 +191,7 @@ class Reflection(CostQuestion):
     def answer(self, costs: Costs, x: Array, z: Array) -> Mapping[str, Array]:
         own = replace(self, z=z)
         prox = own.prox
-        start = {"broadcast": x, "iterate": z, "argument": None}[self.solver.start]
-        return own._centred(prox.answer(costs, prox.v, start))
+        return own._centred(prox.answer(costs, prox.v, start_of(self.solver, x, z)))
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,7 @@ from fedsplit.clients.questions import Curvature, Prox, Reflection
 from fedsplit.clients.stacked import QUIET, StackedClients
 from fedsplit.device.backend import DeviceArray, within_memory
 from fedsplit.device.kernels import VALUES, Kernels, Pass, Planner
-from fedsplit.device.pooled import PooledTerms
-from fedsplit.device.rows import DeviceRows
+from fedsplit.device.rows import DeviceRows, PooledTerms
 from fedsplit.errors import InputError
 from fedsplit.local.gradient import GradientProx
 from fedsplit.local.newton import ExactProx

@@ -88,14 +88,10 @@ class Planner:
             at = Pass(NEWTON, question.v)
         elif question.start is not None and question.start.ndim < question.v.ndim:
             at = Pass(NEWTON, question.start, question.v)
-        if at is None or question.gradient:
-            return None
-        return self._solve(at, question.s, question.solver)
+        return None if at is None else self._solve(at, question.s, question.solver)
 
-    def _solve(self, at: Pass, s: float | Array, solver: ProxSolver) -> Pass | None:
+    def _solve(self, at: Pass, s: float, solver: ProxSolver) -> Pass | None:
         """The pass with a local solver; None if there is no kernel for it."""
-        if not isinstance(s, float):
-            return None
         at = at._replace(s=s, r=1.0 + s * self.ridge)
         if isinstance(solver, ExactProx):
             kind = QUADRATIC if self.quadratic else NEWTON

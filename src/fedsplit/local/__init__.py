@@ -5,9 +5,16 @@ clients and answers with a ``Proximal``, see ``ProxSolver`` and ``StochasticSolv
 """
 
 from fedsplit.local.gradient import GradientProx
-from fedsplit.local.line_search import Merit, backtrack
 from fedsplit.local.newton import ExactProx
-from fedsplit.local.solver import Proximal, ProxSolver, Start, StochasticSolver, bounded
+from fedsplit.local.solver import (
+    Merit,
+    Proximal,
+    ProxSolver,
+    Start,
+    StochasticSolver,
+    backtrack,
+    bounded,
+)
 from fedsplit.losses.batches import Batch, Streams, independent
 from fedsplit.losses.costs import Costs, Evaluation
 

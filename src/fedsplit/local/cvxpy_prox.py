@@ -26,7 +26,7 @@ class CvxpyProx:
 
     start: ClassVar[Start] = "broadcast"
 
-    def solve(self, costs: Costs, V: Array, s: float | Array, start: Array) -> Proximal:
+    def solve(self, costs: Costs, V: Array, s: float, start: Array) -> Proximal:
         U = np.empty_like(V)
         with ONE_AT_A_TIME:
             for j, v in enumerate(V):
@@ -37,12 +37,12 @@ class CvxpyProx:
 
 
 class ParametrisedProx:
-    """argmin_u f_j(u) + ½‖r∘u - q‖², with the parameters r = s^{-½} and q = r∘v."""
+    """argmin_u f_j(u) + ½‖ru - q‖², with the parameters r = s^{-½} and q = rv."""
 
     def __init__(self, costs: Costs, j: int) -> None:
         d = costs.terms.d
         self._u = cp.Variable(d)
-        self._r = cp.Parameter(d, nonneg=True)
+        self._r = cp.Parameter(nonneg=True)
         self._q = cp.Parameter(d)
         cost = costs.terms.expression(cp, j, self._u)
         if cost is None:
@@ -51,12 +51,12 @@ class ParametrisedProx:
                 "use ExactProx or GradientProx, or give a CvxpyLoss"
             )
         ridge = 0.5 * cp.sum_squares(cp.multiply(np.sqrt(costs.ridge), self._u))
-        proximity = 0.5 * cp.sum_squares(cp.multiply(self._r, self._u) - self._q)
+        proximity = 0.5 * cp.sum_squares(self._r * self._u - self._q)
         self._problem = cp.Problem(cp.Minimize(cost + ridge + proximity))
 
-    def solve(self, v: Array, s: float | Array) -> Array:
+    def solve(self, v: Array, s: float) -> Array:
         """prox_{s f_j}(v), (d,)."""
-        self._r.value = np.broadcast_to(1.0 / np.sqrt(s), v.shape)
+        self._r.value = 1.0 / np.sqrt(s)
         self._q.value = self._r.value * v
         try:
             self._problem.solve(solver=cp.CLARABEL)

@@ -10,8 +10,7 @@ from typing import Literal, TypeVar, get_args
 from fedsplit.arrays import Array, dots, namespace
 from fedsplit.checks import count, number, one_of
 from fedsplit.errors import InputError
-from fedsplit.local.line_search import Merit, backtrack
-from fedsplit.local.solver import Proximal, Start, bounded, extremes
+from fedsplit.local.solver import Merit, Proximal, Start, backtrack, bounded
 from fedsplit.losses.costs import Costs
 
 Number = TypeVar("Number", float, Array)
@@ -58,9 +57,9 @@ class GradientProx:
             return self
         return replace(self, curvature=0.5 * (ell + L))
 
-    def solve(self, costs: Costs, V: Array, s: float | Array, start: Array) -> Proximal:
+    def solve(self, costs: Costs, V: Array, s: float, start: Array) -> Proximal:
         xp = namespace(V)
-        alpha = self.inner_steps(extremes(s)[1], lambda: costs.bounds) + 0.0 * V[:, 0]
+        alpha = self.inner_steps(s, lambda: costs.bounds) + 0.0 * V[:, 0]
         known = xp.isfinite(alpha)
         all_known = bool(xp.all(known))  # once, as a device has to be waited for
         own = xp.where(known, alpha, 1.0)[:, None]
@@ -72,7 +71,7 @@ class GradientProx:
             moved = costs.at(at.X - step)
             if not all_known:
                 # a share of ½ ends in a step of at least 1/(2L), though L is not known
-                slope = xp.where(known, 0.0, dots(r / s, step))
+                slope = xp.where(known, 0.0, dots(r, step) / s)
                 searched = backtrack(merit, at, merit.value(at), step, slope, decrease=0.5)
                 moved = searched.at.merged(moved, known)
             at = moved

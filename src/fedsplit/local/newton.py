@@ -23,8 +23,7 @@ from fedsplit.arrays import (
     namespace,
     norms,
 )
-from fedsplit.local.line_search import Merit, backtrack
-from fedsplit.local.solver import Proximal, Start, bounded
+from fedsplit.local.solver import Merit, Proximal, Start, backtrack, bounded
 from fedsplit.losses.costs import Costs, Evaluation
 from fedsplit.losses.systems import Solver
 
@@ -147,9 +146,8 @@ class ExactProx:
     """
 
     start: ClassVar[Start] = "broadcast"
-    per_coordinate: ClassVar[bool] = True  # s may be (d,)
 
-    def solve(self, costs: Costs, V: Array, s: float | Array, start: Array) -> Proximal:
+    def solve(self, costs: Costs, V: Array, s: float, start: Array) -> Proximal:
         M = 1.0 / s
         closed = costs.minimiser(M, V)
         if closed is not None:
@@ -161,7 +159,7 @@ class ExactProx:
         # From a distant start Newton's method needs many steps: clients to which v_j or 0 is better
         # start there. h_j(v_j) is f_j(v_j); a comparison with nan is false, so that nan is left.
         at = at.merged(centre, ~(merit.value(at) <= centre.value))
-        far: Mask = ~(merit.value(at) <= costs.value_at_origin + 0.5 * dots(V, M * V))
+        far: Mask = ~(merit.value(at) <= costs.value_at_origin + 0.5 * M * dots(V, V))
         if namespace(V).any(far):
             at = at.merged(costs.at(0.0 * V), far)
         return bounded(V, s, LocalNewton().solve(at, V, M))

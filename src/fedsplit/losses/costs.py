@@ -21,7 +21,6 @@ from fedsplit.arrays import (
     dots,
     extreme_eigenvalues,
     inverse_norm,
-    is_matrix,
     metric_times,
     namespace,
     norms,
@@ -32,8 +31,7 @@ from fedsplit.arrays import (
 from fedsplit.errors import InputError
 from fedsplit.losses.batches import Batch, Stacked
 from fedsplit.losses.designs import extremes
-from fedsplit.losses.large_decrement import LargeHessian
-from fedsplit.losses.systems import ByProducts, Latest, Solver, conjugate_gradients
+from fedsplit.losses.systems import ByProducts, LargeHessian, Latest, Solver, conjugate_gradients
 from fedsplit.losses.terms import Terms
 
 SINGULAR = (
@@ -296,7 +294,10 @@ class Evaluation:
         costs = self.costs
         terms = costs.terms
         costs.work.factorisations += 1
-        if terms.large and not is_matrix(M):
+        # a metric of full matrices is that of a model, which needs the Hessian by itself as well
+        if not isinstance(M, float) and M.ndim > 1:
+            return Factors(self.hessian + M, overwrite=True)
+        if terms.large:
             costs.work.hessians += costs.share
             shift = M + 0.0 * costs.ridge
 
@@ -305,11 +306,9 @@ class Evaluation:
 
             return ByProducts(times, self.diagonal() + shift)
         xp = namespace(self.X)
-        if terms.rank < terms.d and not is_matrix(M) and xp.min(M + costs.ridge) > 0:
+        if terms.rank < terms.d and xp.min(M + costs.ridge) > 0:
             costs.work.hessians += costs.share
             return terms.by_rows(self.eta, M + costs.ridge, costs.latest)
-        if is_matrix(M):  # for a model, which needs the Hessian by itself as well
-            return Factors(self.hessian + M, overwrite=True)
         shifted = self._new_hessian(M)
         if not on_host(shifted):
             return DeviceFactors(shifted)

@@ -19,9 +19,9 @@ from fedsplit.arrays import (
     norms,
     rmatvec,
 )
+from fedsplit.losses.designs import SparseDesign
 from fedsplit.losses.linear import LinearLoss
 from fedsplit.losses.observations import Observations, check_columns, is_sparse, read
-from fedsplit.losses.sparse import SparseDesign
 from fedsplit.losses.stacking import chunks, stack_rows
 from fedsplit.losses.systems import Latest
 from fedsplit.losses.terms import Block, Terms

@@ -9,9 +9,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from fedsplit.arrays import Array
-from fedsplit.losses.designs import DenseDesign, Design
+from fedsplit.losses.designs import DenseDesign, Design, SparseDesign
 from fedsplit.losses.observations import Observations, is_sparse
-from fedsplit.losses.sparse import SparseDesign
 from fedsplit.losses.terms import Block, Terms
 
 BLOCK_BYTES = 8 * 2**20

@@ -8,12 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import EPS, Array
 from fedsplit.clients.questions import Gradient
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
-from fedsplit.methods.method import EPS, StepMethod
-from fedsplit.methods.sums import total
+from fedsplit.methods.method import StepMethod, total
 
 
 class CGState(NamedTuple):

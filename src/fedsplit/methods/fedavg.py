@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from fedsplit.arrays import Array, column_means
 from fedsplit.clients.question import Answer
-from fedsplit.clients.questions import Descend
-from fedsplit.clients.stochastic import StochasticDescend
+from fedsplit.clients.questions import Descend, StochasticDescend
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
 from fedsplit.methods.method import StepMethod, choose_step

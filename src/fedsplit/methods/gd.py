@@ -13,8 +13,14 @@ from fedsplit.checks import number
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Evaluate, Gradient
 from fedsplit.dialogue import Dialogue
-from fedsplit.methods.method import CurvatureBounds, StepMethod
-from fedsplit.methods.sums import FirstOrder, evaluated, total, total_curvature
+from fedsplit.methods.method import (
+    CurvatureBounds,
+    FirstOrder,
+    StepMethod,
+    evaluated,
+    total,
+    total_curvature,
+)
 from fedsplit.penalties.penalty import Penalty, prox_or_same
 from fedsplit.theory import fedgd_step
 

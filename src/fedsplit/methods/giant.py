@@ -8,12 +8,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import EPS, Array
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Direction, Gradient, Line
 from fedsplit.dialogue import Dialogue
-from fedsplit.methods.method import EPS, StepMethod
-from fedsplit.methods.sums import total
+from fedsplit.methods.method import StepMethod, total
 
 TRIAL_STEPS = (*(2.0**k for k in range(4, -27, -1)), 0.0)
 """The candidate steps of a line search; the last is no step."""

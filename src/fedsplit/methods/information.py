@@ -9,15 +9,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsplit.arrays import Array, Mask, dots, matvec, packed, unpacked
+from fedsplit.arrays import EPS, Array, Mask, dots, matvec, packed, unpacked
 from fedsplit.clients.local_models import WAY, LocalModel
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import ProofScalars
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
-from fedsplit.methods.method import EPS, Evidence, Method, check_settings
+from fedsplit.methods.method import Evidence, Method, answers, check_settings, require_complete
 from fedsplit.methods.server_step import Expansions, semidefinite_solve, server_step
-from fedsplit.methods.sums import answers, require_complete
 from fedsplit.penalties.penalty import Penalty
 
 

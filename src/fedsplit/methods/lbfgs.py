@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedsplit.arrays import Array
+from fedsplit.arrays import EPS, Array
 from fedsplit.dialogue import Dialogue
-from fedsplit.methods.method import EPS, Method, check_settings
+from fedsplit.methods.method import Method, check_settings, evaluated
 from fedsplit.methods.server_step import proximal_gradient
-from fedsplit.methods.sums import evaluated
 from fedsplit.penalties.penalty import Penalty, inside
 
 

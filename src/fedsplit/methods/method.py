@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
@@ -11,19 +10,16 @@ from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, Self, 
 
 import numpy as np
 
-from fedsplit.arrays import Array, Mask, column_means, length, namespace, to_host, unpacked
+from fedsplit.arrays import EPS, Array, Mask, column_means, length, namespace, to_host, unpacked
 from fedsplit.checks import count, instance, number
 from fedsplit.clients.question import Answer, CostQuestion
-from fedsplit.clients.questions import Curvature, ProofScalars, Prox
-from fedsplit.clients.stochastic import BatchCurvature
+from fedsplit.clients.questions import BatchCurvature, Curvature, Evaluate, ProofScalars, Prox
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
 from fedsplit.local.gradient import GradientProx
 from fedsplit.local.newton import ExactProx
-from fedsplit.local.solver import ProxSolver
+from fedsplit.local.solver import ProxSolver, start_of
 from fedsplit.penalties.penalty import Penalty, check_penalty, prox_or_same
-
-EPS = sys.float_info.epsilon
 
 
 class State(Protocol):
@@ -253,14 +249,14 @@ def estimated_gap(move: Array, s: float | Array) -> float:
     return float(xp.sum(xp.square(move) / s))
 
 
-def average(z: Array, s: float | Array, penalty: Penalty | None) -> Array:
+def average(z: Array, s: float, penalty: Penalty | None) -> Array:
     """argmin_x g(x) + Σ_j ‖x - z_j‖²/(2s) = prox_{(s/m)g}(mean z): the mean without a penalty."""
     mean = column_means(z)
     # the m terms of 1/(2s) each are one of m/(2s), whose prox has the step s/m
     return mean if penalty is None else prox_or_same(penalty, mean, s / z.shape[0])
 
 
-def subgradient_of_average(x: Array, z: Array, s: float | Array) -> Array:
+def subgradient_of_average(x: Array, z: Array, s: float) -> Array:
     """The subgradient of g at x = prox_{(s/m)g}(mean z), (d,): 0 to rounding without a penalty."""
     slope: Array = z.shape[0] * (column_means(z) - x) / s
     return slope
@@ -269,8 +265,7 @@ def subgradient_of_average(x: Array, z: Array, s: float | Array) -> Array:
 def prox_question(solver: ProxSolver | None, v: Array, s: float, x: Array, z: Array) -> Prox:
     """The question for prox_{s f_j}(v_j), whose solver starts at x, z_j or v_j, as it states."""
     solver = solver or ExactProx()
-    start = {"broadcast": x, "iterate": z, "argument": None}[solver.start]
-    return Prox(v, s, start, solver)
+    return Prox(v, s, start_of(solver, x, z), solver)
 
 
 def with_papers_step(solver: ProxSolver | None, x0: Array) -> Dialogue[ProxSolver | None]:
@@ -346,3 +341,70 @@ def step_from(bounds: CurvatureBounds, rule: Callable[[float, float], float]) ->
     if not (math.isfinite(step) and step > 0):
         raise InputError(f"no step follows from the curvature ℓ* = {ell:g}, L* = {L:g}: pass step=")
     return step
+
+
+def total(name: str, answer: Answer) -> Array:
+    """The sum of an answer's rows over all clients: without one of them it is that of another F."""
+    require_complete(name, answer)
+    summed: Array = answer.rows.sum(axis=0)
+    return summed
+
+
+def require_complete(name: str, answer: Answer) -> None:
+    """Raise InputError unless every client has answered a method that needs them all."""
+    if not answer.complete:
+        raise InputError(
+            f"{name} needs every client's answer in every round: use a method that takes "
+            "partial participation, such as FedSplit"
+        )
+
+
+def answers(question: CostQuestion, wait: bool = True, most: float = math.inf) -> Dialogue[Answer]:
+    """The answers to a question, which is asked again until everyone has answered, if ``wait``.
+
+    Who is drawn goes through a shuffled list of all clients before it is shuffled again, so that a
+    client may be asked twice before everyone was asked once, but not three times: who has not
+    answered then is absent. After ``most`` questions the answers are those that there are.
+    """
+    answer: Answer = yield question
+    times = answer.present.astype(np.int64)
+    asked = 1
+    while wait and not answer.complete and (times <= 2).all() and asked <= most:
+        later: Answer = yield question
+        answer = answer.joined(later)
+        times += later.present
+        asked += 1
+    return answer
+
+
+class FirstOrder(NamedTuple):
+    """F and its gradient, (d,), at a point."""
+
+    F: float
+    g: Array
+
+    def bounds(self, F: float, move: Array, s: float) -> bool:
+        """Whether F after a move is at most what a curvature of 1/s allows, to rounding."""
+        # a quadratic of curvature 1/s above F, which proves that F falls with the step s
+        allowed = self.F + float(self.g @ move) + float(move @ move) / (2.0 * s)
+        return bool(allowed + 16.0 * EPS * abs(self.F) >= F)
+
+
+def evaluated(name: str, x: Array, wait: bool = False) -> Dialogue[FirstOrder]:
+    """F and its gradient at x, from one question; if ``wait``, until all have answered it."""
+    # the margin costs nothing, and shows at once where classes are separable
+    answer = yield from answers(Evaluate(x, margin=True), wait)
+    F = float(total(name, answer))
+    gradient: Array = answer.parts["gradient"].sum(axis=0)
+    return FirstOrder(F, gradient)
+
+
+def total_curvature(name: str, x0: Array) -> Dialogue[CurvatureBounds]:
+    """Σ_j ℓ_j and Σ_j L_j, and whether they hold for every x or at x0 alone."""
+    answer, everywhere = yield from curvatures(x0)
+    require_complete(name, answer)
+    rows = answer.rows
+    ell, L = rows.sum(axis=0).tolist()
+    if not 0 < L < np.inf:
+        raise InputError(f"{name}: no step follows from curvatures L_j of {L:g} in all: pass step=")
+    return CurvatureBounds(ell, L, everywhere)

@@ -9,15 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsplit.arrays import Array, Mask, dots, length, matvec, norms
+from fedsplit.arrays import EPS, Array, Mask, dots, length, matvec, norms
 from fedsplit.clients.question import Answer
 from fedsplit.clients.trials import TINY, Overview, Trials
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
 from fedsplit.methods.lbfgs import LBFGS, Pairs
-from fedsplit.methods.method import EPS, Method, check_settings
+from fedsplit.methods.method import Method, answers, check_settings
 from fedsplit.methods.server_step import Expansions, semidefinite_solve, server_step
-from fedsplit.methods.sums import answers
 from fedsplit.penalties.penalty import Penalty, inside
 
 BETTER = "the run starts at 0, where the objective is less than at the x0 that was passed"

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import cho_solve
 
-from fedsplit.arrays import Array, Mask, matvec
-from fedsplit.methods.method import EPS
+from fedsplit.arrays import EPS, Array, Mask, matvec
 from fedsplit.penalties.penalty import Penalty
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedsplit.channels import codec
 from fedsplit.clients.question import Question
-from fedsplit.clients.sums import rounded
+from fedsplit.clients.rounding import rounded
 from fedsplit.errors import InputError, RequestError
 from fedsplit.regression.client.guards import thresholds
 from fedsplit.regression.client.guards.ledger import Disclosed

@@ -21,6 +21,7 @@ from fedsplit.arrays import Array, dots, extreme_eigenvalues, matvec, norms
 from fedsplit.clients.local_models import LocalModel, ModifiedScore
 from fedsplit.clients.question import Answer, CostQuestion, Part
 from fedsplit.clients.questions import (
+    BatchCurvature,
     Curvature,
     Decrement,
     Descend,
@@ -32,12 +33,12 @@ from fedsplit.clients.questions import (
     Margin,
     Overview,
     Prox,
+    StochasticDescend,
     Trials,
     Value,
 )
+from fedsplit.clients.rounding import rounded, rounded_products
 from fedsplit.clients.stacked import StackedClients
-from fedsplit.clients.stochastic import BatchCurvature, StochasticDescend
-from fedsplit.clients.sums import rounded, rounded_products
 from fedsplit.errors import RequestError
 from fedsplit.local.newton import ExactProx
 from fedsplit.losses.costs import Costs, parabola
