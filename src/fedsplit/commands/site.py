@@ -117,10 +117,11 @@ def answer_command(
     if not post.is_dir():
         raise InputError(f"{post}: there is no such folder")
     site = _open(folder, say)
+    waited = site.waiting()
     written = site.answer_files(post)
     for path in written:
         typer.echo(path)
-    for study in site.waiting():
+    for study in waited:  # the site says so of a new one
         typer.echo(f"study {study.hash[:8]} waits for you: fedsplit site approve {folder}")
     if not written:
         typer.echo(f"{post}: no question was answered")
@@ -226,7 +227,8 @@ def status_command(folder: Folder) -> None:
     for each in status.studies:
         refused = f", {each.refused} refused" if each.refused else ""
         typer.echo(f"study {each.study.hash[:16]}  {one_line(each.study.title, 50)}")
-        typer.echo(f"  {each.decision}, {each.answered} questions answered{refused}")
+        questions = "1 question" if each.answered == 1 else f"{each.answered} questions"
+        typer.echo(f"  {each.decision}, {questions} answered{refused}")
         if each.waits:
             typer.echo(f"  waits {each.waits}")
     if not status.studies:

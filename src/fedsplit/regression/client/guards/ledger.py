@@ -239,8 +239,8 @@ class DisclosureLedger:
         if not high:
             return ""
         return (
-            f"{high:,} of {len(h):,} {'rows' if persons is None else 'persons'} have a leverage "
-            f"above {HIGH:g} in all that was disclosed: whoever keeps the answers could compute "
+            f"{high:,} of {len(h):,} {'rows' if persons is None else 'persons'} "
+            f"{'has' if high == 1 else 'have'} a leverage above {HIGH:g} in all that was disclosed: whoever keeps the answers could compute "
             "numbers that rest on one of them"
         )
 
