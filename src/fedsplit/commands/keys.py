@@ -86,7 +86,8 @@ def sign_command(
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({error.strerror})") from None
         except InputError as error:
-            raise InputError(f"{path}: {error}") from None
+            where = "" if str(error).startswith((str(folder), "days")) else f"{path}: "
+            raise InputError(f"{where}{error}") from None
         _write(folder, path.stem, issued)
         show_key(fs.authority.requested_key(content))
 

@@ -117,11 +117,10 @@ def answer_command(
     if not post.is_dir():
         raise InputError(f"{post}: there is no such folder")
     site = _open(folder, say)
-    waited = site.waiting()
     written = site.answer_files(post)
     for path in written:
         typer.echo(path)
-    for study in waited:  # the site says so of a new one
+    for study in site.waiting():
         typer.echo(f"study {study.hash[:8]} waits for you: fedsplit site approve {folder}")
     if not written:
         typer.echo(f"{post}: no question was answered")

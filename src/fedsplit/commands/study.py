@@ -83,7 +83,7 @@ def new_command(
     model = {"formula": formula, "family": family}
     for name in (own.keys() & terms.keys()) | (model.keys() & options.keys()):
         raise InputError(f"{name} is given twice, by an option and by --set")
-    coordinator = fs.Coordinator.open(file.parent)
+    coordinator = _coordinator(file)
     study = coordinator.propose(file.name, data, own | terms, **model, **options)
     typer.echo(f"{file}: a study of {len(study.members)} sites; fedsplit study check shows it")
 
@@ -94,7 +94,7 @@ def check_command(file: File) -> None:
 
     Example: fedsplit study check federation/visits.toml
     """
-    coordinator = fs.Coordinator.open(file.parent)
+    coordinator = _coordinator(file)
     typer.echo(coordinator.describe(coordinator.study(file.name)))
 
 
@@ -148,9 +148,7 @@ def run_command(
     if without:
         chosen["without"] = dict.fromkeys(without, "by the coordinator")
     with fs.HttpsTransport(file.parent, host.strip("[]"), int(port), status=say) as transport:
-        coordinator = fs.Coordinator.open(
-            file.parent, transport, patience=patience, wait=wait, watch=say
-        )
+        coordinator = _coordinator(file, transport, patience=patience, wait=wait, watch=say)
         say(f"study {study.hash[:8]} is proposed on {host}:{transport.port}")
         try:
             found = coordinator.run(study, progress=show if live() else None, **chosen)
@@ -181,7 +179,7 @@ def ask_command(
     """
     study = _study(file)
     transport = fs.FileTransport.open(post, file.parent)
-    found = fs.Coordinator.open(file.parent, transport, watch=say).run(study)
+    found = _coordinator(file, transport, watch=say).run(study)
     for path in transport.written:
         typer.echo(path)
     _result(found)
@@ -200,7 +198,7 @@ def combine_command(file: File, out: Out = None, as_json: Json = False) -> None:
     """
     _check_folder(out)
     study = _study(file)
-    _conclude(fs.Coordinator.open(file.parent).run(study), out, as_json)
+    _conclude(_coordinator(file).run(study), out, as_json)
 
 
 @study_app.command("status", cls=Command)
@@ -210,7 +208,7 @@ def status_command(file: File) -> None:
     Example: fedsplit study status federation/visits.toml
     """
     study = _study(file)
-    coordinator = fs.Coordinator.open(file.parent)
+    coordinator = _coordinator(file)
     found = coordinator.run(study)
     joined = coordinator.joined(study)
     typer.echo(f"study {study.hash}\n  {study.title}")
@@ -222,8 +220,20 @@ def status_command(file: File) -> None:
         typer.echo(f"  has its result, after {found.questions} exchanges")
 
 
+def _coordinator(file: Path, *args: Any, **settings: Any) -> fs.Coordinator:
+    """The coordinator in whose folder a study file lies."""
+    if file.is_dir():
+        raise InputError(f"{file}: is a folder: name a study file in it")
+    if not file.parent.joinpath("coordinator.key").exists():
+        raise InputError(
+            f"{file}: a study file lies in the folder that fedsplit keys init made, and here is no "
+            "coordinator.key"
+        )
+    return fs.Coordinator.open(file.parent, *args, **settings)
+
+
 def _study(file: Path) -> Any:
-    return fs.Coordinator.open(file.parent).study(file.name)
+    return _coordinator(file).study(file.name)
 
 
 def _check_folder(out: Path | None) -> None:

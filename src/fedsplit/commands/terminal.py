@@ -85,6 +85,10 @@ def print_error(error: Exception | str) -> None:
     text = str(error)
     if isinstance(error, OSError):
         text = f"{error.filename or 'output'}: {error.strerror or error}"
+    if isinstance(error, NotADirectoryError):
+        text += ": a part of this path is a file, name another folder"
+    if isinstance(error, FileExistsError):
+        text += ": name another folder"
     if isinstance(error, ImportError) and error.name:
         text = f"a package that fedsplit needs cannot be imported ({error}): {_mend(error.name)}"
     typer.echo(f"fedsplit: error: {one_line(in_options(text))}", err=True)

@@ -190,7 +190,7 @@ def renew(folder: Path, name: str, hosts: Sequence[str] = (), days: int = 365) -
     if name != "coordinator":
         known = {each.name: each.key for each in members(folder)}
         if name not in known:
-            raise InputError(f"there is no site {name!r}, only {listed(known) or 'none'}")
+            raise InputError(f"{folder}: there is no site {name!r}, only {listed(known) or 'none'}")
         return _enrol(folder, name, known[name], days)
     path = folder / "coordinator.crt"
     names = _general_names(hosts) if hosts else _names(read_certificate(path).certificate)
@@ -204,7 +204,7 @@ def revoke(folder: Path, name: str) -> None:
     """Shut a site out: it is not heard any more, on an open connection either."""
     paths = {each.stem: each for each in _members(folder)}
     if name not in paths:
-        raise InputError(f"there is no site {name!r}, only {listed(paths) or 'none'}")
+        raise InputError(f"{folder}: there is no site {name!r}, only {listed(paths) or 'none'}")
     paths[name].unlink()
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fedsplit.channels.patience import Patience
-from fedsplit.errors import InputError, TooFewClients
+from fedsplit.checks import number
+from fedsplit.errors import InputError, TooFewClients, nearest
 from fedsplit.federation import authority
 from fedsplit.federation.channel import Exchanges, OpenChannel, SecureChannel, StudyChannel, Waiting
 from fedsplit.federation.journal import Journal, Recorded
@@ -102,7 +103,7 @@ class Coordinator:
         self._key = key
         self._transport = transport
         self._patience = patience or Patience()
-        self._wait = wait
+        self._wait = number("wait", wait, strict=False)
         self._watch = watch
 
     @classmethod
@@ -172,6 +173,9 @@ class Coordinator:
             raise InputError("the study names another coordinator than the key here")
         if study.secure and (without or chosen):
             raise InputError("in a secure study nobody chooses: propose another one")
+        for name in without or ():
+            if name not in study.members:
+                raise InputError(f"{name} is no site of the study: {nearest(name, study.members)}")
         self.journal.begin(study)
         exchanges = Exchanges(study, self.journal, self._key, self._transport, self._report)
         missing = self._join(exchanges)

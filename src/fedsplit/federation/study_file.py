@@ -8,7 +8,8 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
-from datetime import date
+from datetime import UTC, date, datetime
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -23,7 +24,7 @@ from fedsplit.federation.regression import RegressionStudy
 from fedsplit.federation.study import Study
 from fedsplit.federation.tables import converted, given_value, in_toml, key_in_toml
 from fedsplit.regression.analysis import analyse
-from fedsplit.regression.fields import assigned
+from fedsplit.regression.fields import assigned, keys_of
 from fedsplit.regression.fit import asked_formula
 from fedsplit.regression.model_file import model_options
 from fedsplit.regression.options import FitOptions, Settings
@@ -73,6 +74,9 @@ def assigned_keys(pairs: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]
     for pair in pairs:
         key, mark, text = pair.partition("=")
         if not mark or key not in kinds:
+            close = get_close_matches(key, [*kinds, *keys_of(FitOptions)], n=1)
+            if close and close[0] in kinds:
+                raise InputError(f"--set: there is no key {key!r}: did you mean {close[0]}?")
             about_models.append(pair)
             continue
         if key in terms:
@@ -126,6 +130,8 @@ def write_study_file(path: Path, data: object, terms: Mapping[str, Any], **optio
     }
     text = _text(terms, model, tables)
     study = _study(tomllib.loads(text), path)
+    if study.until and study.until < datetime.now(UTC).date().isoformat():
+        raise InputError(f"until: {study.until} is over: choose a later day")
     files.write(path, text)
     return study
 
@@ -147,24 +153,29 @@ def _study(found: Mapping[str, Any], path: Path) -> Study:
     known = {each.name: each.key.hex() for each in authority.members(path.parent)}
     names = list(known) if terms.sites is None else terms.sites
     for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"{path}: [study] sites: {name} is there twice")
         if name not in known:
             raise InputError(
                 f"{path}: [study] sites: {name} is none of those with a certificate: "
                 f"{listed(known) or 'there is none yet'}"
             )
     key = authority.read_key(path.parent / "coordinator.key")
-    return Study(
-        title=terms.title,
-        analysis=analysis,
-        members={name: known[name] for name in names},
-        coordinator=public_bytes(key).hex(),
-        secure=terms.secure,
-        questions=analysis.usual if terms.questions is None else terms.questions,
-        least=terms.least,
-        purpose=terms.purpose,
-        contact=terms.contact,
-        until=terms.until.isoformat() if terms.until else "",
-    )
+    try:
+        return Study(
+            title=terms.title,
+            analysis=analysis,
+            members={name: known[name] for name in names},
+            coordinator=public_bytes(key).hex(),
+            secure=terms.secure,
+            questions=analysis.usual if terms.questions is None else terms.questions,
+            least=terms.least,
+            purpose=terms.purpose,
+            contact=terms.contact,
+            until=terms.until.isoformat() if terms.until else "",
+        )
+    except InputError as error:
+        raise InputError(f"{path}: [study] {error}") from None
 
 
 def _text(

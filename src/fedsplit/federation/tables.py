@@ -26,6 +26,7 @@ def converted(found: Mapping[str, Any], kind: type[T], where: str) -> T:
         return msgspec.convert(dict(found), kind)
     except msgspec.ValidationError as error:
         what, _, path = str(error).partition(" - at `$.")
+        what = what.replace("Invalid RFC3339 encoded date", "must be a date, as 2030-12-31")
         key = path.rstrip("`")
         raise InputError(
             f"{where}: {f'{key}: ' if key else ''}{what[:1].lower()}{what[1:]}"

@@ -238,10 +238,11 @@ class DisclosureLedger:
         high = int((h > HIGH).sum())
         if not high:
             return ""
+        what = "rows" if persons is None else "persons"
         return (
-            f"{high:,} of {len(h):,} {'rows' if persons is None else 'persons'} "
-            f"{'has' if high == 1 else 'have'} a leverage above {HIGH:g} in all that was disclosed: whoever keeps the answers could compute "
-            "numbers that rest on one of them"
+            f"{high:,} of {len(h):,} {what} {'has' if high == 1 else 'have'} a leverage above "
+            f"{HIGH:g} in all that was disclosed: whoever keeps the answers could compute numbers "
+            "that rest on one of them"
         )
 
     def leverages(
