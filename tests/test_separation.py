@@ -239,6 +239,43 @@ def test_a_class_that_a_level_lacks_is_reported_however_rows_are_split(split: st
     np.testing.assert_allclose(predicted.sum(axis=1), 1.0)
 
 
+def _decided(seed: int) -> pd.DataFrame:
+    """Classes of which some levels have one alone, or lack one, in tables of random sizes."""
+    rng = np.random.default_rng(seed)
+    n, classes, levels = (int(rng.integers(*each)) for each in ((60, 600), (3, 5), (2, 6)))
+    g, h, x = rng.integers(0, levels, n), rng.integers(0, 3, n), rng.normal(size=n)
+    eta = rng.normal(size=(levels, classes))[g] + rng.normal(size=(3, classes))[h]
+    eta += np.outer(x, rng.normal(size=classes))
+    c = (eta + rng.gumbel(size=(n, classes))).argmax(axis=1)
+    for _ in range(int(rng.integers(1, 3))):
+        level, lost = rng.integers(0, levels), rng.integers(0, classes)
+        c[(g == level) & (c == lost)] = (lost + 1) % classes
+        if rng.random() < 0.3:
+            c[g == level] = lost
+    names = {"g": np.char.add("g", g.astype(str)), "h": np.char.add("h", h.astype(str))}
+    kind = np.char.add("c", c.astype(str))
+    return pd.DataFrame({**names, "x": x, "kind": kind, "one": 0, "rows": np.arange(n) % 20})
+
+
+@pytest.mark.parametrize("seed", [4, 20, 21, 28, 37, 49])
+def test_what_several_levels_decide_does_not_depend_on_how_rows_are_split(seed: int) -> None:
+    frame = _decided(seed)
+    fit = partial(fs.fit, frame, "kind ~ g + h + x", family="multinomial")
+    # a penalty this small leaves coefficients finite, and the likelihood next to its limit
+    nearly = fit(group="one", ridge=1e-6)
+    assert nearly.llf is not None
+    fits = [fit(group=split) for split in ("one", "rows", "g", "kind")]
+    for model in fits:
+        assert model.converged
+        assert model.not_estimable.keys() == fits[0].not_estimable.keys() != set()
+        assert model.exchanges <= 45
+        assert model.llf == pytest.approx(nearly.llf, abs=1e-3)
+        known = model.params.notna()
+        np.testing.assert_allclose(model.params[known], fits[0].params[known], rtol=1e-6)
+        away = (model.params - nearly.params)[known] / model.estimates.errors[known]
+        assert np.abs(away).max() < 1e-2
+
+
 def test_a_class_that_a_level_lacks_is_refused_on_demand() -> None:
     with pytest.raises(fs.InputError, match=r"quasi-separable: the coefficient of m:level\[T.b\]"):
         fs.fit(
@@ -401,7 +438,7 @@ def test_a_direction_along_which_some_row_loses_is_none_of_recession(
     # the search is made to suspect the first column whenever it looks
     def suspects(self: Any, x: Any, first: Any, tries: int) -> Any:
         yield from ()
-        return np.eye(len(x))[1], 0
+        return [np.eye(len(x))[1]], 0
 
     def always(self: Any, state: Any, number: int, allowed: int) -> Any:
         self._first = state.x

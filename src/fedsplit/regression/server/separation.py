@@ -180,8 +180,8 @@ class SeparationSearch:
         # after twelve Newton steps a direction shows that rows recede along, if there is one; each
         # asks three questions, and one is left for the limit
         tries = min(12, (allowed - 1) // 3)
-        direction, asked = yield from self._recession(x, self._first, tries)
-        if direction.any():
+        directions, asked = yield from self._recession(x, self._first, tries)
+        for direction in directions:
             ways = (*self._ways, direction)
             answers: list[SumAnswer] = yield SumQuestion({"": RowsAlong(np.stack(ways))})
             against, some, receding = np.stack([each.values[""]["rows"][0] for each in answers]).T
@@ -189,10 +189,11 @@ class SeparationSearch:
                 self.found = True
                 self._ways = ways
                 self._receding = tuple(round(each) for each in receding.tolist())
+                break
         return asked
 
-    def _recession(self, x: Array, first: Array, tries: int) -> Dialogue[tuple[Array, int]]:
-        """A direction along which the sum of the costs seems to fall for ever; 0 if none is seen.
+    def _recession(self, x: Array, first: Array, tries: int) -> Dialogue[tuple[list[Array], int]]:
+        """Directions along which the sum of the costs seems to fall for ever, if any is seen.
 
         Along such a direction some rows' losses fall to their infimum and the others' stay the
         same. Newton's steps go along it, each about one unit of the linear predictor, and long
@@ -212,9 +213,10 @@ class SeparationSearch:
             spectrum, Q = np.linalg.eigh(H)
             self._curvature = max(self._curvature, spectrum[-1])
             # x may have gone so far before that the curvature had vanished already
-            away = _along(Q[:, spectrum <= self.flat * self._curvature], Z.T @ (x - first))
-            if away is not None:
-                return Z @ away, asked
+            moved = Z.T @ (x - first)
+            away = [_along(Q[:, :k], moved) for k in self._vanished(spectrum)]
+            if away:
+                return [Z @ each for each in away if each is not None], asked
             step = -Z @ (Q @ ((Q.T @ g) / spectrum))
             values = (yield Everyone(Line(x, step, lengths))).rows.sum(axis=0)
             asked += 1
@@ -225,7 +227,19 @@ class SeparationSearch:
                 break  # as next to a minimum, or curvature is far from vanishing
             last = length
             x = x + best * step
-        return np.zeros_like(first), asked
+        return [], asked
+
+    def _vanished(self, spectrum: Array) -> list[int]:
+        """How many of some rising curvatures are those of rows that have receded, if any.
+
+        Rows recede at a different speed along several directions: those whose curvatures are next
+        to one that has vanished may be part of the same recession, which comes first.
+        """
+        level = self.flat * self._curvature
+        few = many = int(np.searchsorted(spectrum, level, side="right"))
+        while 0 < many < len(spectrum) and spectrum[many] <= 1e3 * max(level, spectrum[many - 1]):
+            many += 1
+        return list(dict.fromkeys((many, few))) if few else []
 
     def _faded(self, x: Array, first: Array) -> Dialogue[Array]:
         """A direction along which the curvature at x all but vanishes, (d,); 0 if there is none.
@@ -265,7 +279,9 @@ class SeparationSearch:
         far = 2.0 ** np.arange(21)  # in deviations of the columns
         values = (yield Everyone(Line(x, way, far))).rows.sum(axis=0)
         # No further than it takes: what rounding has left of other directions grows with the way.
-        level = np.abs(np.diff(values)) <= 1e-12 * np.abs(values[1:])
+        # Where that hides whether losses still fall, they do so least where they have vanished.
+        changes = np.abs(np.diff(values))
+        level = changes <= np.maximum(1e-12 * np.abs(values[1:]), changes.min())
         # e to the minus 27 has vanished beside 1, and to the power of 32 it is below the least
         # float64: so far out a loss that is e to the minus its margin is 0, and not only small. In
         # units in which every curvature is 1, nothing would tell it from another
