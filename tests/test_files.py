@@ -648,7 +648,7 @@ def test_filling_by_means_is_refused_and_the_message_says_what_there_is(
     path = tmp_path / "x.csv"
     path.write_text("y,x\n1,2\n")
     with pytest.raises(InputError, match=r"missing 'mean' is not known: use one of drop, fail"):
-        fs.fit(path, "y ~ x", missing="mean")
+        fs.fit(path, "y ~ x", missing="mean")  # type: ignore[arg-type]  # the test
     assert run(["fit", str(path), "--formula", "y ~ x", "--missing", "mean"]) == 2
     assert "drop, fail" in " ".join(capsys.readouterr().err.split())
 

@@ -92,11 +92,10 @@ def test_every_option_of_fit_is_one_of_the_command_or_a_key_of_set(
     shown = capsys.readouterr().out
     sections = dict(re.findall(r"^(\w+):\n((?:  .*\n)+)", shown, re.M))
     words = " ".join(shown.split())
-    for name, field in settable(FitOptions).items():
-        about = field.metadata["option"]
+    for name, about in settable(FitOptions).items():
         if name in CORE:
             listed = sections[about.group.capitalize()]
-            assert re.search(rf"^  {spelled(field)}\b", listed, re.M)
+            assert re.search(rf"^  {spelled(about)}\b", listed, re.M)
             assert " ".join(about.text.split()) in " ".join(listed.split())
         else:
             assert re.search(rf"[ ,]{name}[.,]", words), name

@@ -4,14 +4,13 @@
 
 import inspect
 from collections.abc import Callable
-from dataclasses import Field
 from functools import wraps
 from typing import Annotated, Any, TypeAlias, get_args
 
 import typer
 
 from fedsplit.errors import InputError
-from fedsplit.regression.fields import Group, assigned, keys_of, read_text, settable
+from fedsplit.regression.fields import Group, Option, assigned, keys_of, options_of, read_text
 from fedsplit.regression.options import FitOptions
 
 CORE = (
@@ -44,11 +43,8 @@ def with_fit_options(*names: str) -> Callable[[Callable[..., None]], Callable[..
     parameter ``assignments`` of the type ``Set`` is given what its texts say in ``chosen`` too.
     """
     groups = get_args(Group)
-    known = settable(FitOptions)
-    shown = sorted(
-        (known[name] for name in names),
-        key=lambda each: groups.index(each.metadata["option"].group),
-    )
+    known = options_of(FitOptions)
+    shown = sorted((known[name] for name in names), key=lambda each: groups.index(each.group))
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
@@ -77,28 +73,27 @@ def with_fit_options(*names: str) -> Callable[[Callable[..., None]], Callable[..
     return decorate
 
 
-def spelled(field: Field[Any]) -> str:
+def spelled(option: Option) -> str:
     """The name of an option on the command line."""
-    return f"--{field.name.replace('_', '-')}"
+    return f"--{option.name.replace('_', '-')}"
 
 
-def _parameter(field: Field[Any]) -> inspect.Parameter:
+def _parameter(option: Option) -> inspect.Parameter:
     """An option as Typer reads it from a signature; None if it is not given."""
-    about = field.metadata["option"]
-    kind = field.type if field.type in (bool, int, float) else str
-    default = field.default
-    text = about.text
+    kind = option.type if option.type in (bool, int, float) else str
+    default = option.default
+    text = option.text
     if isinstance(default, str | int | float) and not isinstance(default, bool):
         text += f" [default: {default}]"
     info = typer.Option(
-        spelled(field),
-        metavar=about.metavar,
+        spelled(option),
+        metavar=option.metavar or None,
         help=text,
         show_default=False,
-        rich_help_panel=about.group.capitalize(),
+        rich_help_panel=option.group.capitalize(),
     )
     return inspect.Parameter(
-        field.name,
+        option.name,
         inspect.Parameter.KEYWORD_ONLY,
         default=None,
         annotation=Annotated[kind | None, info],

@@ -1,18 +1,19 @@
 """Options as fields of a dataclass.
 
-A field has everything that there is to say about an option: type, default, check, description,
-group, and its form on the command line. Signatures, docstrings, commands, tables, and the keys of
-files and of ``--set`` are made of it.
+A field has the type and the default of an option, the docstring of its class what is said of it:
+its group, what stands for its value, and its text. Signatures, docstrings, commands, tables, and
+the keys of files and of ``--set`` are made of them.
 """
 
 from __future__ import annotations
 
 import csv
 import inspect
+import re
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, Field, field, fields, is_dataclass
-from functools import wraps
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache, wraps
 from types import NoneType
 from typing import (
     Any,
@@ -25,6 +26,7 @@ from typing import (
     get_type_hints,
 )
 
+from fedsplit.checks import one_of
 from fedsplit.errors import InputError, listed, nearest
 
 Group = Literal["model", "data", "privacy", "run", "network"]
@@ -35,37 +37,63 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Option(NamedTuple):
-    """What a field says about its option, apart from type and default.
+class Description(NamedTuple):
+    """What a docstring says of a parameter.
 
     Attributes
     ----------
+    heading : str
+        That of the section it is in, in small letters: of an option, its group.
+    kind : str
+        What follows its name: of an option, what stands for the value in help texts.
     text : str
         One or two sentences for docstrings, help texts and tables.
-    group : Group
-        The heading under which it is shown.
-    check : callable, optional
-        Takes the name and the value, and raises ``InputError`` for a value that cannot be used.
-    metavar : str, optional
-        What stands for the value in help texts. What is neither boolean nor a record, and has none,
-        can be given in Python alone.
     """
 
+    heading: str = "model"
+    kind: str = ""
+    text: str = ""
+
+
+class Option(NamedTuple):
+    """An option: a field of a record, with its description."""
+
+    name: str
+    type: Any
+    default: Any
+    group: str
+    metavar: str
     text: str
-    group: Group
-    check: Callable[[str, Any], object] | None = None
-    metavar: str | None = None
 
 
-def option(default: T, text: str, group: Group, **details: Any) -> T:
-    """A field with this default; ``details`` are the other attributes of ``Option``."""
-    return field(default=default, metadata={"option": Option(text, group, **details)})
+@cache
+def described(record: type) -> dict[str, Description]:
+    """The parameters that the docstrings of a class and its bases describe, by name."""
+    pattern = re.compile(
+        r"^(?P<heading>\w+)\n-+$"
+        r"|^(?P<names>\w[\w, ]*?)(?: : (?P<kind>.+))?\n(?P<text>(?: {4}.*\n?)+)",
+        re.M,
+    )
+    parameters = {}
+    for each in reversed(record.__mro__):
+        heading = ""
+        for part in pattern.finditer(inspect.cleandoc(vars(each).get("__doc__") or "")):
+            if part["heading"]:
+                heading = part["heading"].lower()
+                continue
+            text = " ".join(part["text"].split())
+            for name in part["names"].split(", "):
+                parameters[name] = Description(heading, part["kind"] or "", text)
+    return parameters
 
 
 def options_of(record: Any) -> dict[str, Option]:
-    """The options among the fields of a dataclass, by name."""
+    """The options that are the fields of a dataclass, by name."""
+    about = described(record)
+    # docstrings are gone in Python's -OO: options then have no text, and work as before
     return {
-        each.name: each.metadata["option"] for each in fields(record) if "option" in each.metadata
+        each.name: Option(each.name, each.type, each.default, *about.get(each.name, Description()))
+        for each in fields(record)
     }
 
 
@@ -74,30 +102,57 @@ def record_in(kind: Any) -> Any:
     return next((each for each in get_args(kind) if is_dataclass(each)), None)
 
 
-def settable(record: Any) -> dict[str, Field[Any]]:
-    """The fields that a file can give: flags, those with a form as text, and records of these."""
+def settable(record: Any) -> dict[str, Option]:
+    """The options that a text or a file can give: those of a type that is known here."""
     return {
-        each.name: each
-        for each in fields(record)
-        if (about := each.metadata.get("option")) is not None
-        and (each.type is bool or about.metavar is not None or record_in(each.type))
+        name: each
+        for name, each in options_of(record).items()
+        if not isinstance(each.type, str) and each.type is not object
     }
 
 
 def keys_of(record: Any) -> dict[str, Any]:
-    """The type of every key of ``--set``: the fields of a record, and as ``dp.epsilon`` of theirs.
-
-    A type that is not imported, such as that of a family, is given as text.
-    """
-    found = {}
+    """The type of every key of ``--set``: fields of a record, and as ``dp.epsilon`` of theirs."""
+    keys = {}
     for name, each in settable(record).items():
         inner = record_in(each.type)
         if inner is None:
-            found[name] = str if isinstance(each.type, str) else each.type
+            keys[name] = each.type
         else:
             kinds = get_type_hints(inner)
-            found |= {f"{name}.{part.name}": kinds[part.name] for part in fields(inner)}
-    return found
+            keys |= {f"{name}.{part.name}": kinds[part.name] for part in fields(inner)}
+    return keys
+
+
+def _only(kind: Any) -> Any:
+    """A type without the None that stands for its default."""
+    kinds = [each for each in get_args(kind) if each is not NoneType]
+    return kinds[0] if NoneType in get_args(kind) else kind
+
+
+def check_type(name: str, value: Any, kind: Any, texts: str = "texts, as in ['-9', '.']") -> None:
+    """Raise InputError for what is no value of a type; numbers and records have own checks."""
+    if value is None and NoneType in get_args(kind):
+        return
+    kind = _only(kind)
+    origin = get_origin(kind)
+    if kind is bool:
+        if type(value).__name__ != "bool":  # that of NumPy has the name too
+            raise InputError(f"{name} must be True or False, not {value!r}")
+    elif kind is str:
+        if not isinstance(value, str):
+            raise InputError(f"{name} must be text, not {value!r}")
+    elif origin is Literal:
+        one_of(name, value, get_args(kind))
+    elif origin is Sequence:
+        listing = isinstance(value, list | tuple | Set)
+        if not listing or not all(isinstance(each, str) for each in value):
+            raise InputError(f"{name} must be a list of {texts}, not {value!r}")
+    elif origin is Mapping:
+        if not isinstance(value, Mapping) or not all(isinstance(each, str) for each in value):
+            raise InputError(f"{name} must be a dict with names of columns as keys, not {value!r}")
+        for column, each in value.items():
+            check_type(f"{name} of {column}", each, get_args(kind)[1])
 
 
 def assigned(record: Any, pairs: Iterable[str]) -> dict[str, Any]:
@@ -127,18 +182,15 @@ def assigned(record: Any, pairs: Iterable[str]) -> dict[str, Any]:
     return given | {name: record_of(kinds[name], name, each) for name, each in inner.items()}
 
 
-TRUTH = {"true": True, "yes": True, "false": False, "no": False}
-
-
 def read_text(name: str, kind: Any, text: str) -> Any:
     """The value of a type that a text on the command line stands for."""
-    if NoneType in get_args(kind):
-        kind = next(each for each in get_args(kind) if each is not NoneType)
+    kind = _only(kind)
     kinds = get_args(kind)
     if kind is bool:
-        if text.lower() not in TRUTH:
+        truth = {"true": True, "yes": True, "false": False, "no": False}
+        if text.lower() not in truth:
             raise InputError(f"{name} must be true or false, not {text!r}")
-        return TRUTH[text.lower()]
+        return truth[text.lower()]
     if kind in (int, float):
         try:
             return kind(text)
@@ -219,11 +271,9 @@ def with_options(record: Callable[P, T]) -> Callable[[Callable[[T], R]], Callabl
         for name, parameter in signature.parameters.items():
             # quoted where the type is not imported
             kind = inspect.formatannotation(parameter.annotation).strip("'")
-            text = textwrap.fill(options_of(record)[name].text, 92)
-            lines += [
-                f"{name} : {kind.replace('collections.abc.', '')}",
-                textwrap.indent(text, "    "),
-            ]
+            text = textwrap.fill(described(record)[name].text, 92)
+            lines.append(f"{name} : {kind.replace('collections.abc.', '')}")
+            lines.append(textwrap.indent(text, "    "))
         text = inspect.cleandoc(function.__doc__ or "")
         call.__doc__ = text.replace("<parameters>", "\n".join(lines))
         return call

@@ -8,16 +8,16 @@ them takes none of NumPy, SciPy and pandas: what needs these is imported where i
 # No `from __future__ import annotations` here: files and the command line read the types.
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import KW_ONLY, Field, dataclass, field, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from fedsplit.channels.patience import Patience
 from fedsplit.checks import count, number, one_of, share
 from fedsplit.data.types import Type
 from fedsplit.errors import InputError, listed
-from fedsplit.regression.fields import Option, option, options_of
+from fedsplit.regression.fields import Option, check_type, options_of
 from fedsplit.regression.privacy import Privacy, privacy_of
 
 if TYPE_CHECKING:
@@ -32,39 +32,11 @@ else:
 WITHOUT_NOISE = ("standardize", "aliased", "separation", "empty_site", "tol", "rounds", "seed")
 """Options that have no effect on a fit with noise."""
 
+AUTO = "auto"
+"""The method that suits the clients."""
 
-def _text(name: str, value: object) -> None:
-    if value is not None and not isinstance(value, str):
-        raise InputError(f"{name} must be text, not {value!r}")
-
-
-def _texts(name: str, value: Any, what: str = "texts, as in ['-9', '.']") -> None:
-    listing = isinstance(value, list | tuple | Set)
-    if not listing or not all(isinstance(each, str) for each in value):
-        raise InputError(f"{name} must be a list of {what}, not {value!r}")
-
-
-def _levels(name: str, value: Any) -> None:
-    """Accept a list of different texts, of one at least."""
-    _texts(name, value)
-    if not value or len(set(value)) < len(value):
-        raise InputError(f"{name} must be one or more levels that differ, not {listed(value)}")
-
-
-def _by_column(name: str, value: Any, check: Callable[[str, Any], object]) -> None:
-    """Accept a dict by column whose values pass a check; None stands for an empty one."""
-    if value is None:
-        return
-    if not isinstance(value, Mapping) or not all(isinstance(each, str) for each in value):
-        raise InputError(f"{name} must be a dict with names of columns as keys, not {value!r}")
-    for column, each in value.items():
-        check(f"{name} of {column}", each)
-
-
-def _family(name: str, value: object) -> None:
-    from fedsplit.regression.families import family_of
-
-    family_of(_family_text(name, value))
+SUMMED_METHODS = (AUTO, "information", "newton")
+"""Those that need sums over all clients alone."""
 
 
 def _family_text(name: str, value: object) -> str:
@@ -77,15 +49,29 @@ def _family_text(name: str, value: object) -> str:
     return value if isinstance(value, str) else text_of(value)
 
 
-def _yes_or_no(name: str, value: object) -> None:
-    if not isinstance(value, bool) and type(value).__name__ != "bool":  # that of NumPy
-        raise InputError(f"{name} must be True or False, not {value!r}")
+def _family(name: str, value: object) -> None:
+    from fedsplit.regression.families import family_of
+
+    family_of(_family_text(name, value))
 
 
-def _decimal(name: str, value: object) -> None:
-    from fedsplit.data.reading import DECIMAL_MARKS
+def _levels(name: str, value: Any) -> None:
+    check_type(name, value, Mapping[str, Sequence[str]] | None)
+    for column, levels in (value or {}).items():
+        if not levels or len(set(levels)) < len(levels):
+            raise InputError(
+                f"{name} of {column} must be one or more levels that differ, not {listed(levels)}"
+            )
 
-    one_of(name, value, DECIMAL_MARKS)
+
+def _method(name: str, value: object) -> None:
+    from fedsplit.methods import METHODS, parse
+
+    if not isinstance(value, str):
+        raise InputError(f"{name} must be a name, as in 'quasi-newton', not {value!r}")
+    one_of(name, value.partition(":")[0], (AUTO, *METHODS))
+    if value != AUTO:
+        parse(value)
 
 
 def _engine(name: str, value: object) -> None:
@@ -111,245 +97,180 @@ def _checkpoint(name: str, value: object) -> None:
         raise InputError(f"{name} must be a Checkpoint, as in fs.Checkpoint('run'), not {value!r}")
 
 
-def _function(name: str, value: object) -> None:
+def _progress(name: str, value: object) -> None:
     if value is not None and not callable(value):
         raise InputError(f"{name} must be a function of a Progress, not {value!r}")
 
 
-AUTO = "auto"
-"""The method that suits the clients."""
+CHECKS: Mapping[str, Callable[[str, Any], object]] = {
+    "family": _family,
+    "nonnegative": partial(check_type, kind=Sequence[str], texts="coefficient names"),
+    "columns": partial(check_type, kind=Sequence[str], texts="names of columns"),
+    "levels": _levels,
+    "tol": share,
+    "rounds": partial(count, least=10),
+    "seed": partial(count, least=0),
+    "delta": number,
+    "ridge": partial(number, strict=False),
+    "l1": partial(number, strict=False),
+    "method": _method,
+    "engine": _engine,
+    "workers": _workers,
+    "patience": _patience,
+    "checkpoint": _checkpoint,
+    "progress": _progress,
+    "l1_ratio": partial(share, zero=True),
+    "n_lambdas": count,
+    "ratio": partial(share, one=False),
+}
+"""By option, what raises InputError for a value, where more than its type has to be right."""
 
-SUMMED_METHODS = (AUTO, "information", "newton")
-"""Those that need sums over all clients alone."""
 
-
-def _method(name: str, value: object) -> None:
-    from fedsplit.methods import METHODS, parse
-
-    if not isinstance(value, str):
-        raise InputError(f"{name} must be a name, as in 'quasi-newton', not {value!r}")
-    one_of(name, value.partition(":")[0], (AUTO, *METHODS))
-    if value != AUTO:
-        parse(value)
-
-
-def check_value(about: Field[Any], value: object) -> None:
+def check_value(option: Option, value: object) -> None:
     """Raise InputError for a value that an option cannot have, whatever the others are."""
-    check = _yes_or_no if about.type is bool else about.metadata["option"].check
-    if check is not None:
-        check(about.name, value)
+    if (check := CHECKS.get(option.name)) is not None:
+        check(option.name, value)
+    else:
+        check_type(option.name, value, option.type)
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What to fit, and to which rows."""
+    """What to fit, and to which rows.
 
-    data: object = field(
-        metadata={
-            "option": Option(
-                "The clients' rows: one file per client (CSV, TSV, JSON lines, each also .gz, "
-                "Parquet, or a file of Excel, R, SPSS, Stata or SAS), a glob, a folder, a list of "
-                "files or frames, a dict of them by client, "
-                "a TOML file that names the clients, or one file or frame together with `group`.",
-                "data",
-            )
-        }
-    )
-    formula: str | None = option(
-        None,
-        'Model formula, as in "visits ~ age + C(plan)". Text columns are categories, and C() makes '
-        'numbers categories. A condition can be the target: "{delay > 15} ~ hour".',
-        "model",
-        metavar="FORMULA",
-        check=_text,
-    )
+    Model
+    -----
+    formula : FORMULA
+        Model formula, as in "visits ~ age + C(plan)". Text columns are categories, and C() makes
+        numbers categories. A condition can be the target: "{delay > 15} ~ hour".
+    target : COLUMN
+        Target column, instead of a formula: all other columns, or `columns`, are covariates.
+
+    Data
+    ----
+    data
+        The clients' rows: one file per client (CSV, TSV, JSON lines, each also .gz, Parquet, or a
+        file of Excel, R, SPSS, Stata or SAS), a glob, a folder, a list of files or frames, a dict
+        of them by client, a TOML file that names the clients, or one file or frame together with
+        `group`.
+    group : COLUMN
+        Column that says which client a row belongs to, where data is a single file or frame.
+    """
+
+    data: object
+    formula: str | None = None
     _: KW_ONLY
-    target: str | None = option(
-        None,
-        "Target column, instead of a formula: all other columns, or `columns`, are covariates.",
-        "model",
-        metavar="COLUMN",
-        check=_text,
-    )
-    group: str | None = option(
-        None,
-        "Column that says which client a row belongs to, where data is a single file or frame.",
-        "data",
-        metavar="COLUMN",
-        check=_text,
-    )
+    target: str | None = None
+    group: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Common:
-    """The options that determine the models of ``fit`` and of ``path``."""
+    """The options that determine the models of ``fit`` and of ``path``.
 
-    family: str | Family = option(
-        "gaussian",
-        "Family of the model: gaussian, logistic, poisson, gamma, multinomial, huber.",
-        "model",
-        metavar="NAME",
-        check=_family,
-    )
-    nonnegative: Sequence[str] = option(
-        (),
-        "Coefficients constrained to be nonnegative.",
-        "model",
-        metavar="NAME,...",
-        check=partial(_texts, what="coefficient names"),
-    )
-    weights: str | None = option(
-        None, "Column of precision weights.", "data", metavar="COLUMN", check=_text
-    )
-    offset: str | None = option(
-        None,
-        "Column that is added to the linear predictor.",
-        "data",
-        metavar="COLUMN",
-        check=_text,
-    )
-    exposure: str | None = option(
-        None,
-        "Column that multiplies the mean, for a log link.",
-        "data",
-        metavar="COLUMN",
-        check=_text,
-    )
-    intercept: bool = option(True, "Include a constant term.", "model")
-    aliased: str = option(
-        "report",
-        "Columns that are combinations of those before them over all clients: report them without "
-        "a coefficient and fit the others, as R does, or refuse them. With a penalty they have "
-        "coefficients.",
-        "model",
-        metavar="report|refuse",
-        check=partial(one_of, known=("report", "refuse")),
-    )
-    separation: str = option(
-        "report",
-        "Coefficients that would grow without bound, since a level has no events or the classes "
-        "are quasi-separable: report them without a number and fit the others to the rows that "
-        "determine them, or refuse. Separable classes are always refused.",
-        "model",
-        metavar="report|refuse",
-        check=partial(one_of, known=("report", "refuse")),
-    )
-    standardize: bool = option(
-        False,
-        "Penalise the coefficients of columns scaled to unit standard deviation over all clients. "
-        "Coefficients are reported in the units of the data in any case.",
-        "model",
-    )
-    columns: Sequence[str] = option(
-        (),
-        "Columns of the study: rows that lack a value in any of them are not used, so that models "
-        "with some of them have the same rows. With a target, the covariates.",
-        "data",
-        metavar="COLUMN,...",
-        check=partial(_texts, what="names of columns"),
-    )
-    missing: str = option(
-        "drop",
-        "Missing values: drop their rows, or fail.",
-        "data",
-        metavar="drop|fail",
-        check=partial(one_of, known=("drop", "fail")),
-    )
-    types: Mapping[str, Type] | None = option(
-        None,
-        "What columns are read as at all clients, number, boolean, date or text, where they are "
-        "not to be guessed: values that do not fit are refused. In Python a dict.",
-        "data",
-        metavar="COLUMN=TYPE,...",
-        check=partial(_by_column, check=partial(one_of, known=get_args(Type))),
-    )
-    reference: Mapping[str, str] | None = option(
-        None,
-        "First levels of categories, to which the others are compared. Of the target, the class "
-        "that a logistic model is not about, or the reference class. In Python a dict.",
-        "model",
-        metavar="COLUMN=LEVEL,...",
-        check=partial(_by_column, check=_text),
-    )
-    levels: Mapping[str, Sequence[str]] | None = option(
-        None,
-        "Levels of categories, all of them, in their order: a client with another one is refused. "
-        "In Python a dict of lists.",
-        "data",
-        metavar="COLUMN=LEVEL|LEVEL,...",
-        check=partial(_by_column, check=_levels),
-    )
-    na: Sequence[str] = option(
-        (),
-        "What stands for a missing value, besides an empty field, NA, #N/A, N/A, NaN, nan, NULL "
-        "and null. In Python a list of texts.",
-        "data",
-        metavar="CODE,...",
-        check=_texts,
-    )
-    decimal: str = option(
-        ".",
-        "Decimal mark of numbers in text, a point or a comma.",
-        "data",
-        metavar="MARK",
-        check=_decimal,
-    )
-    empty_site: str = option(
-        "refuse",
-        "Clients without any value, such as an empty file or one with names of columns only: "
-        "refuse them, or leave them out with a warning.",
-        "data",
-        metavar="refuse|leave-out",
-        check=partial(one_of, known=("refuse", "leave-out")),
-    )
-    strict: bool = option(
-        False,
-        "Refuse clients of fewer than 10 rows, levels and conditions of fewer than 3, and more "
-        "parameters than a third of the rows, instead of warning; round sums, and report how much "
-        "of all answers can rest on one row. That is reported, not refused.",
-        "privacy",
-    )
-    secure: bool = option(
-        False,
-        "Secure sums: the server sees every answer added up over all clients, three at least, and "
-        "none of one client. Within one process, and on Ray, nothing is masked: to try it out.",
-        "privacy",
-    )
-    tol: float = option(
-        1e-9,
-        "Proved upper bound, in standard errors, on the distance of every coefficient from the "
-        "pooled fit.",
-        "run",
-        metavar="SE",
-        check=share,
-    )
-    rounds: int = option(
-        500,
-        "Maximum number of rounds, at least 10.",
-        "run",
-        metavar="N",
-        check=partial(count, least=10),
-    )
-    seed: int = option(
-        0,
-        "Random seed of stochastic methods.",
-        "run",
-        metavar="N",
-        check=partial(count, least=0),
-    )
-    delta: float = option(
-        1.345,
-        "Residual at which Huber's loss turns from quadratic to linear, in robust deviations of "
-        "the residuals over all clients; with differential privacy, in units of the target.",
-        "model",
-        metavar="δ",
-        check=number,
-    )
+    Model
+    -----
+    family : NAME
+        Family of the model: gaussian, logistic, poisson, gamma, multinomial, huber.
+    nonnegative : NAME,...
+        Coefficients constrained to be nonnegative.
+    intercept
+        Include a constant term.
+    aliased : report|refuse
+        Columns that are combinations of those before them over all clients: report them without a
+        coefficient and fit the others, as R does, or refuse them. With a penalty they have
+        coefficients.
+    separation : report|refuse
+        Coefficients that would grow without bound, since a level has no events or the classes are
+        quasi-separable: report them without a number and fit the others to the rows that determine
+        them, or refuse. Separable classes are always refused.
+    standardize
+        Penalise the coefficients of columns scaled to unit standard deviation over all clients.
+        Coefficients are reported in the units of the data in any case.
+    reference : COLUMN=LEVEL,...
+        First levels of categories, to which the others are compared. Of the target, the class that
+        a logistic model is not about, or the reference class. In Python a dict.
+    delta : δ
+        Residual at which Huber's loss turns from quadratic to linear, in robust deviations of the
+        residuals over all clients; with differential privacy, in units of the target.
+
+    Data
+    ----
+    weights : COLUMN
+        Column of precision weights.
+    offset : COLUMN
+        Column that is added to the linear predictor.
+    exposure : COLUMN
+        Column that multiplies the mean, for a log link.
+    columns : COLUMN,...
+        Columns of the study: rows that lack a value in any of them are not used, so that models
+        with some of them have the same rows. With a target, the covariates.
+    missing : drop|fail
+        Missing values: drop their rows, or fail.
+    types : COLUMN=TYPE,...
+        What columns are read as at all clients, number, boolean, date or text, where they are not
+        to be guessed: values that do not fit are refused. In Python a dict.
+    levels : COLUMN=LEVEL|LEVEL,...
+        Levels of categories, all of them, in their order: a client with another one is refused. In
+        Python a dict of lists.
+    na : CODE,...
+        What stands for a missing value, besides an empty field, NA, #N/A, N/A, NaN, nan, NULL and
+        null. In Python a list of texts.
+    decimal : MARK
+        Decimal mark of numbers in text, a point or a comma.
+    empty_site : refuse|leave-out
+        Clients without any value, such as an empty file or one with names of columns only: refuse
+        them, or leave them out with a warning.
+
+    Privacy
+    -------
+    strict
+        Refuse clients of fewer than 10 rows, levels and conditions of fewer than 3, and more
+        parameters than a third of the rows, instead of warning; round sums, and report how much of
+        all answers can rest on one row. That is reported, not refused.
+    secure
+        Secure sums: the server sees every answer added up over all clients, three at least, and
+        none of one client. Within one process, and on Ray, nothing is masked: to try it out.
+
+    Run
+    ---
+    tol : SE
+        Proved upper bound, in standard errors, on the distance of every coefficient from the pooled
+        fit.
+    rounds : N
+        Maximum number of rounds, at least 10.
+    seed : N
+        Random seed of stochastic methods.
+    """
+
+    family: str | Family = "gaussian"
+    nonnegative: Sequence[str] = ()
+    weights: str | None = None
+    offset: str | None = None
+    exposure: str | None = None
+    intercept: bool = True
+    aliased: Literal["report", "refuse"] = "report"
+    separation: Literal["report", "refuse"] = "report"
+    standardize: bool = False
+    columns: Sequence[str] = ()
+    missing: Literal["drop", "fail"] = "drop"
+    types: Mapping[str, Type] | None = None
+    reference: Mapping[str, str] | None = None
+    levels: Mapping[str, Sequence[str]] | None = None
+    na: Sequence[str] = ()
+    decimal: Literal[".", ","] = "."
+    empty_site: Literal["refuse", "leave-out"] = "refuse"
+    strict: bool = False
+    secure: bool = False
+    tol: float = 1e-9
+    rounds: int = 500
+    seed: int = 0
+    delta: float = 1.345
 
     def __post_init__(self) -> None:
         self._take_family()
-        for each in fields(self):
-            check_value(each, getattr(self, each.name))
+        for name, each in options_of(type(self)).items():
+            check_value(each, getattr(self, name))
         for name in ("nonnegative", "na", "columns"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         family = self.chosen_family
@@ -369,7 +290,7 @@ class Common:
         family = family_of(text)
         others = {}
         for name, value in parameters_of(family).items():
-            known = next((each for each in fields(self) if each.name == name), None)
+            known = options_of(type(self)).get(name)
             if known is None:
                 others[name] = f"{name}={value!r}"
             elif ":" in text:
@@ -413,44 +334,38 @@ class Common:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Common):
-    """The options that determine a model: they are saved with it, and with a checkpoint."""
+    """The options that determine a model: they are saved with it, and with a checkpoint.
 
-    ridge: float = option(
-        0.0,
-        "Weight λ of the penalty (λ/2)‖coef‖² on the sum of the losses of all rows. The intercept "
-        "is not penalised.",
-        "model",
-        metavar="λ",
-        check=partial(number, strict=False),
-    )
-    l1: float = option(
-        0.0,
-        "Weight λ of the penalty λ‖coef‖₁. The intercept is not penalised.",
-        "model",
-        metavar="λ",
-        check=partial(number, strict=False),
-    )
-    firth: bool = option(
-        False,
-        "Firth's logistic regression, as R's logistf: the likelihood is penalised by ½ log det of "
-        "the information over all clients, so that separable classes have finite coefficients.",
-        "model",
-    )
-    dp: Privacy | None = option(
-        None,
-        "Differential privacy: `fs.Privacy(epsilon, delta, clip, rounds)` has noise added to all "
-        "that leaves a client, and makes another estimate than the pooled fit.",
-        "privacy",
-    )
-    method: str = option(
-        AUTO,
-        "Optimisation method, as `fedsplit compare` takes it. `auto` is `information`, whose few "
-        "rounds bring a matrix of every client, or `quasi-newton`, whose rounds bring vectors, if "
-        "a client refuses matrices or they would be too large.",
-        "run",
-        metavar="NAME",
-        check=_method,
-    )
+    Model
+    -----
+    ridge : λ
+        Weight λ of the penalty (λ/2)‖coef‖² on the sum of the losses of all rows. The intercept is
+        not penalised.
+    l1 : λ
+        Weight λ of the penalty λ‖coef‖₁. The intercept is not penalised.
+    firth
+        Firth's logistic regression, as R's logistf: the likelihood is penalised by ½ log det of the
+        information over all clients, so that separable classes have finite coefficients.
+
+    Privacy
+    -------
+    dp
+        Differential privacy: `fs.Privacy(epsilon, delta, clip, rounds)` has noise added to all that
+        leaves a client, and makes another estimate than the pooled fit.
+
+    Run
+    ---
+    method : NAME
+        Optimisation method, as `fedsplit compare` takes it. `auto` is `information`, whose few
+        rounds bring a matrix of every client, or `quasi-newton`, whose rounds bring vectors, if a
+        client refuses matrices or they would be too large.
+    """
+
+    ridge: float = 0.0
+    l1: float = 0.0
+    firth: bool = False
+    dp: Privacy | None = None
+    method: str = AUTO
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -539,47 +454,36 @@ class Regression(Common, Inputs, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class FitOptions(Settings, Regression):
-    """The options of ``fit``."""
+    """The options of ``fit``.
 
-    elastic_net: tuple[float, float] | None = option(
-        None,
-        "Both penalties at once: l1 and ridge.",
-        "model",
-        metavar="L1,RIDGE",
-    )
-    engine: str = option(
-        "local",
-        "Where the clients run: local, in this process; ray, on a Ray cluster.",
-        "run",
-        metavar="NAME",
-        check=_engine,
-    )
-    address: str | None = option(
-        None,
-        "Address of the Ray cluster, as in host:6379. Without it Ray is started on this machine.",
-        "run",
-        metavar="HOST:PORT",
-        check=_text,
-    )
-    workers: int | None = option(
-        None,
-        "Number of Ray workers that share the clients. Without it there is one per core.",
-        "run",
-        metavar="N",
-        check=_workers,
-    )
-    patience: Patience | None = option(
-        None,
-        "How long to wait for remote clients, and how many of them are required.",
-        "run",
-        check=_patience,
-    )
-    checkpoint: "Checkpoint | None" = option(
-        None, "Keeps the run on disk, so that it can be resumed.", "run", check=_checkpoint
-    )
-    progress: "Callable[[Progress], object] | None" = option(
-        None, "Called with a `Progress` after every round.", "run", check=_function
-    )
+    Model
+    -----
+    elastic_net : L1,RIDGE
+        Both penalties at once: l1 and ridge.
+
+    Run
+    ---
+    engine : NAME
+        Where the clients run: local, in this process; ray, on a Ray cluster.
+    address : HOST:PORT
+        Address of the Ray cluster, as in host:6379. Without it Ray is started on this machine.
+    workers : N
+        Number of Ray workers that share the clients. Without it there is one per core.
+    patience
+        How long to wait for remote clients, and how many of them are required.
+    checkpoint
+        Keeps the run on disk, so that it can be resumed.
+    progress
+        Called with a `Progress` after every round.
+    """
+
+    elastic_net: tuple[float, float] | None = None
+    engine: str = "local"
+    address: str | None = None
+    workers: int | None = None
+    patience: Patience | None = None
+    checkpoint: "Checkpoint | None" = None
+    progress: "Callable[[Progress], object] | None" = None
 
     def __post_init__(self) -> None:
         if self.elastic_net is not None:
@@ -604,41 +508,40 @@ class FitOptions(Settings, Regression):
 
 @dataclass(frozen=True, kw_only=True)
 class PathOptions(Regression):
-    """The options of ``path``. The penalties of its models follow from λ and ``l1_ratio``."""
+    """The options of ``path``. The penalties of its models follow from λ and ``l1_ratio``.
 
-    standardize: bool = field(default=True, metadata={"option": options_of(Common)["standardize"]})
-    tol: float = option(
-        1e-6,
-        "Proved upper bound, in standard errors, on the distance of every coefficient from the "
-        "pooled fit. It is looser than in `fit`, since each proof costs rounds; `path.model(lam)` "
-        "meets that of `fit`.",
-        "run",
-        check=share,
-    )
-    l1_ratio: float = option(
-        1.0,
-        "Share of l1 in the penalty: 1 is the lasso, 0 a ridge.",
-        "model",
-        check=partial(share, zero=True),
-    )
-    lambdas: "Sequence[float] | Array | None" = option(
-        None,
-        "The values of λ. Without them, `n_lambdas` values from λ_max, the smallest λ at which "
-        "every coefficient is zero, to `ratio`·λ_max, evenly spaced on a log scale. A ridge "
-        "alone takes λ_max of an l1_ratio of 0.001.",
-        "model",
-    )
-    n_lambdas: int = option(50, "Number of values of λ.", "model", check=count)
-    ratio: float = option(
-        1e-3, "The smallest λ over the largest.", "model", check=partial(share, one=False)
-    )
-    folds: int | str | None = option(
-        None,
-        '"clients" holds out one client at a time, a number that many groups of clients, drawn '
-        "with `seed`. The others fit the path for the same λ, with columns scaled by their own "
-        "moments, and those held out report their deviance. It takes a second copy of all rows.",
-        "model",
-    )
+    Model
+    -----
+    l1_ratio
+        Share of l1 in the penalty: 1 is the lasso, 0 a ridge.
+    lambdas
+        The values of λ. Without them, `n_lambdas` values from λ_max, the smallest λ at which every
+        coefficient is zero, to `ratio`·λ_max, evenly spaced on a log scale. A ridge alone takes
+        λ_max of an l1_ratio of 0.001.
+    n_lambdas
+        Number of values of λ.
+    ratio
+        The smallest λ over the largest.
+    folds
+        "clients" holds out one client at a time, a number that many groups of clients, drawn with
+        `seed`. The others fit the path for the same λ, with columns scaled by their own moments,
+        and those held out report their deviance. It takes a second copy of all rows.
+
+    Run
+    ---
+    tol
+        Proved upper bound, in standard errors, on the distance of every coefficient from the pooled
+        fit. It is looser than in `fit`, since each proof costs rounds; `path.model(lam)` meets that
+        of `fit`.
+    """
+
+    standardize: bool = True
+    tol: float = 1e-6
+    l1_ratio: float = 1.0
+    lambdas: "Sequence[float] | Array | None" = None
+    n_lambdas: int = 50
+    ratio: float = 1e-3
+    folds: int | str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
