@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
@@ -19,17 +20,18 @@ from fedsplit.checks import one_of, share
 from fedsplit.clients.oracle import Incident
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.frames import as_pandas
-from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.data.sources import sources
 from fedsplit.data.types import as_value
 from fedsplit.errors import InputError, listed
 from fedsplit.loop.trace import Row, Trace
-from fedsplit.regression.client.design import Recession
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.families.family import Family
 from fedsplit.regression.options import Settings
 from fedsplit.regression.result import table
 from fedsplit.regression.server.report import Estimates, FitCertificate
+
+Kind: TypeAlias = Literal["mean", "link", "class"]
+Unseen: TypeAlias = Literal["error", "nan"]
 
 
 def t_tail(z: Any, df: float) -> Any:
@@ -66,14 +68,14 @@ class FittedModel(ABC):
     run: Computation
     estimates: Estimates
 
-    @property
-    def _described(self) -> str:
+    def _described(self, noise: str, about: str, state: str) -> str:
+        """One line for a prompt; a model with noise says so in two places."""
         formula = table.shortened(self.formula)
-        return f"{self.family.name}, {formula}: {self.estimates.rank:,} coefficients"
-
-    @property
-    def _clients(self) -> str:
-        return f"{self.n_clients:,} client{'s' * (self.n_clients != 1)}"
+        return (
+            f"<{type(self).__name__} {self.family.name}, {formula}: {self.estimates.rank:,} "
+            f"coefficients{noise}, {about}{self.nobs:,} rows of {self.n_clients:,} "
+            f"client{'s' * (self.n_clients != 1)}{state}>"
+        )
 
     def _repr_html_(self) -> str:
         return table.fragment(self)
@@ -114,14 +116,14 @@ class FittedModel(ABC):
         """Why there are no standard errors."""
 
     @abstractmethod
-    def head(self) -> list[str]:
+    def head(self) -> Iterable[str]:
         """The lines of the summary above the coefficients."""
 
     @abstractmethod
-    def foot(self) -> list[str]:
+    def foot(self) -> Iterable[str]:
         """The lines of the summary below the coefficients."""
 
-    def about_clients(self) -> list[str]:
+    def about_clients(self) -> Iterable[str]:
         """The parts of the summary about single clients, if anything is known of them."""
         return []
 
@@ -161,7 +163,14 @@ class FittedModel(ABC):
     @property
     def terms(self) -> dict[str, list[str]]:
         """The columns of each term of the formula, by the text of the term."""
-        return table.terms(self.plan)
+        columns = self.plan.design_columns
+        names = iter(columns.names)
+        by_term = {"Intercept": [next(names)]} if columns.intercept else {}
+        for blocks in columns.terms:
+            text = ":".join(columns.factors[block.place].text for block in blocks)
+            width = math.prod(len(block.endings) for block in blocks)
+            by_term[text] = list(itertools.islice(names, width))
+        return by_term
 
     @property
     def params(self) -> pd.Series:
@@ -312,9 +321,35 @@ class FittedModel(ABC):
         unseen : str
             "nan" gives rows with a level that no client had no prediction; "error" refuses them.
         """
-        fitted = np.nan_to_num(self.estimates.predicting)
-        recessions, reading = self.estimates.recessions, self.settings.reading
-        return predict(self.plan, self.family, fitted, frame, kind, unseen, recessions, reading)
+        one_of("kind", kind, get_args(Kind))
+        one_of("unseen", unseen, get_args(Unseen))
+        plan, family = self.plan, self.family
+        if kind == "class" and not family.classifies:
+            raise InputError(f"{family.name} has no classes: use kind='mean'")
+        table = as_pandas(frame)
+        data = frame if table is None else {"the frame": table}
+        files = sources(data, reading=self.settings.reading)
+        if len(files) != 1:
+            raise InputError(f"predict takes one frame or file, got {len(files)}")
+        where = files[0].name
+        rows = plan.read_covariates(files[0], where)
+        strange = _unseen(plan, rows, where, unseen)
+        complete = ~rows.isna().any(axis=1).to_numpy() & ~strange
+        complete[complete] = plan.has_values(rows[complete])
+        _, A, o = plan.design(rows[complete], where)
+        # a coefficient that is not estimated contributes nothing, as in R
+        eta = family.predictor(A, np.nan_to_num(self.estimates.predicting), o)
+        for recession in reversed(self.estimates.recessions):  # the first one goes furthest
+            moves = recession.moves(A)
+            eta = np.where(moves == 0, eta, np.copysign(np.inf, moves))
+        predicted = _from_predictor(plan, family, eta, kind)
+        values = np.full((len(rows), *predicted.shape[1:]), np.nan, dtype=predicted.dtype)
+        values[complete] = predicted
+        index = rows.index if table is None else table.index
+        if values.ndim == 1:
+            return pd.Series(values, index=index, name=Formula(plan.formula).target)
+        # the linear predictor of the reference class is zero, and is left out
+        return pd.DataFrame(values, index=index, columns=list(plan.classes)[-values.shape[1] :])
 
     def to_dict(self) -> dict[str, Any]:
         """All numbers of the summary, as JSON can hold them."""
@@ -451,50 +486,6 @@ class Computation:
             rows.append((answers.size, median, longest, incidents[name], name in self.removed))
         columns = ["answered", "median", "longest", "incidents", "removed"]
         return pd.DataFrame(rows, columns=columns, index=pd.Index(names, name="client"))
-
-
-Kind: TypeAlias = Literal["mean", "link", "class"]
-Unseen: TypeAlias = Literal["error", "nan"]
-
-
-def predict(
-    plan: Plan,
-    family: Family,
-    coef: Array,
-    frame: object,
-    kind: Kind,
-    unseen: Unseen,
-    recessions: Sequence[Recession] = (),
-    reading: Reading = PLAIN,
-) -> pd.Series | pd.DataFrame:
-    """Predictions for the rows of a frame or a file; see ``Model.predict``."""
-    one_of("kind", kind, get_args(Kind))
-    one_of("unseen", unseen, get_args(Unseen))
-    if kind == "class" and not family.classifies:
-        raise InputError(f"{family.name} has no classes: use kind='mean'")
-    data = frame
-    if (table := as_pandas(frame)) is not None:
-        data = {"the frame": table}
-    found = sources(data, reading=reading)
-    if len(found) != 1:
-        raise InputError(f"predict takes one frame or file, got {len(found)}")
-    rows = plan.read_covariates(found[0], found[0].name)
-    strange = _unseen(plan, rows, found[0].name, unseen)
-    complete = ~rows.isna().any(axis=1).to_numpy() & ~strange
-    complete[complete] = plan.has_values(rows[complete])
-    _, A, o = plan.design(rows[complete], found[0].name)
-    eta = family.predictor(A, coef, o)
-    for recession in reversed(recessions):  # the first one goes furthest
-        moves = recession.moves(A)
-        eta = np.where(moves == 0, eta, np.copysign(np.inf, moves))
-    predicted = _from_predictor(plan, family, eta, kind)
-    values = np.full((len(rows), *predicted.shape[1:]), np.nan, dtype=predicted.dtype)
-    values[complete] = predicted
-    index = rows.index if table is None else table.index
-    if values.ndim == 1:
-        return pd.Series(values, index=index, name=Formula(plan.formula).target)
-    # The linear predictor of the reference class is zero, and is left out.
-    return pd.DataFrame(values, index=index, columns=list(plan.classes)[-values.shape[1] :])
 
 
 def _unseen(plan: Plan, rows: pd.DataFrame, where: str, unseen: Unseen) -> Mask:

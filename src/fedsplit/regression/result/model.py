@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -62,7 +62,7 @@ class Model(FittedModel):
 
     def __repr__(self) -> str:
         state = "converged" if self.converged else "NOT converged"
-        return f"<Model {self._described}, {self.nobs:,} rows of {self._clients}, {state}>"
+        return self._described("", "", f", {state}")
 
     def __getstate__(self) -> dict[str, Any]:
         """Results alone: what is pickled holds no row, and no way to one."""
@@ -70,7 +70,6 @@ class Model(FittedModel):
 
     @property
     def se_reason(self) -> str | None:
-        """Why there are no standard errors."""
         if self.estimates.covariance is not None:
             return None
         if self.settings.biased is not None:
@@ -103,22 +102,18 @@ class Model(FittedModel):
 
     @property
     def _df_reference(self) -> float:
-        """Degrees of freedom of a coefficient over its standard error; infinite for a normal."""
         return self.df_resid if self.statistic == "t" else math.inf
 
     @property
     def statistic(self) -> Literal["t", "z"]:
-        """What a coefficient over its standard error is called."""
         return self.family.statistic
 
     @property
     def nobs(self) -> int:
-        """The number of rows that were used."""
         return int(self.clients["n"].sum())
 
     @property
     def n_clients(self) -> int:
-        """How many clients there are, those without a complete row included."""
         return len(self.run.summed or self.clients)
 
     @property
@@ -277,7 +272,6 @@ class Model(FittedModel):
         return FTest(value, self.df_model, self.df_resid, p)
 
     def _lacks(self, robust: bool) -> str | None:
-        """Why there is no covariance."""
         if self.settings.firth:
             return "firth has the standard errors of R's logistf alone"
         if not robust or self.settings.biased is not None:
@@ -285,13 +279,13 @@ class Model(FittedModel):
         least = "ten clients or more with secure sums" if self.run.summed else "two clients or more"
         return f"it needs {least}, and more rows than coefficients"
 
-    def head(self) -> list[str]:
-        return list(table.head(self))
+    def head(self) -> Iterable[str]:
+        return table.head(self)
 
-    def foot(self) -> list[str]:
-        return list(table.foot(self))
+    def foot(self) -> Iterable[str]:
+        return table.foot(self)
 
-    def about_clients(self) -> list[str]:
+    def about_clients(self) -> Iterable[str]:
         return table.clients_table(self.clients)
 
     def to_dict(self) -> dict[str, Any]:

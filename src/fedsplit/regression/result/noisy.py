@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -32,12 +33,10 @@ class NoisyModel(FittedModel):
     noise: NoiseReport
 
     def __repr__(self) -> str:
-        rows = f"about {self.nobs:,} rows of {self._clients}"
-        return f"<NoisyModel {self._described} with noise, {rows}>"
+        return self._described(" with noise", "about ", "")
 
     @property
     def nobs(self) -> int:
-        """The number of rows, with noise."""
         return max(0, round(self.noise.rows))
 
     @property
@@ -79,32 +78,31 @@ class NoisyModel(FittedModel):
     def n_clients(self) -> int:
         return len(self.noise.clients)
 
-    def head(self) -> list[str]:
-        simulated = []
-        if self.privacy.seed is not None:
-            simulated = ["SIMULATED: the noise follows from a seed, and gives NO PRIVACY"]
-        about = f"n about {self.noise.rows:,.0f} (± {self.noise.rows_error:,.0f})"
-        numbers = f"{about}   parameters {self.estimates.rank}"
-        if self.family.dispersed:
-            numbers += f"   dispersion {self.dispersion:.6g}"
-        return [
-            *table.opening(self),
+    def head(self) -> Iterable[str]:
+        yield from table.opening(self)
+        yield (
             f"NOISY for privacy: (ε, δ) = ({self.privacy.epsilon:g}, {self.privacy.delta:g}) for "
-            f"{self.privacy.protects}, not the pooled fit",
-            *simulated,
-            numbers,
-        ]
+            f"{self.privacy.protects}, not the pooled fit"
+        )
+        if self.privacy.seed is not None:
+            yield "SIMULATED: the noise follows from a seed, and gives NO PRIVACY"
+        about = f"n about {self.noise.rows:,.0f} (± {self.noise.rows_error:,.0f})"
+        spread = f"   dispersion {self.dispersion:.6g}" if self.family.dispersed else ""
+        yield f"{about}   parameters {self.estimates.rank}{spread}"
 
-    def foot(self) -> list[str]:
-        errors = "" if self.se_reason else "standard errors include the noise; "
-        return [
+    def foot(self) -> Iterable[str]:
+        yield (
             f"exchanges {self.exchanges}   floats sent {self.run.floats:,}   "
-            f"noise of {self.noise.multiplier:.4g} times the sensitivity",
+            f"noise of {self.noise.multiplier:.4g} times the sensitivity"
+        )
+        yield (
             f"bounds: rows of length {self.privacy.clip:g}, scores of {self.noise.score:g}, "
-            f"weights of {self.noise.weight:g}; rows beyond were scaled or cut off",
-            f"{errors}nothing is proved about the distance from the pooled fit",
-            *(f"warning: {text}" for text in self.warnings),
-        ]
+            f"weights of {self.noise.weight:g}; rows beyond were scaled or cut off"
+        )
+        errors = "" if self.se_reason else "standard errors include the noise; "
+        yield f"{errors}nothing is proved about the distance from the pooled fit"
+        for text in self.warnings:
+            yield f"warning: {text}"
 
     def to_dict(self) -> dict[str, Any]:
         privacy = {

@@ -109,9 +109,7 @@ def pooled_html(model: Model) -> str:
 
 def noisy_html(model: FittedModel) -> str:
     """The text of the page of a fit with noise: the table, which says what it is, and intervals."""
-    interval = None
-    if model.bse is not None:
-        interval = model.conf_int()
+    interval = model.conf_int() if model.bse is not None else None
     return pages.render(
         "noisy_fit.html",
         model=model,
@@ -126,24 +124,19 @@ def noisy_html(model: FittedModel) -> str:
 
 def _coefficients(model: Model, interval: pd.DataFrame | None) -> dict[str, list[str]]:
     """The columns of the table, by their heads."""
-    columns = {"coefficient": [number(value) for value in model.params]}
+    columns = {"coefficient": list(map(number, model.params))}
     if model.bse is not None and model.tvalues is not None and model.pvalues is not None:
-        columns["standard error"] = [number(value) for value in model.bse]
-        columns[model.statistic] = [decimals(value) for value in model.tvalues]
-        columns["p"] = [p_value(value) for value in model.pvalues]
+        columns["standard error"] = list(map(number, model.bse))
+        columns[model.statistic] = list(map(decimals, model.tvalues))
+        columns["p"] = list(map(p_value, model.pvalues))
     if interval is not None:
-        ends = zip(interval["lower"], interval["upper"], strict=True)
-        columns["95 % interval"] = [_range(low, high) for low, high in ends]
+        columns["95 % interval"] = [
+            "–" if pd.isna(low) else f"{number(low)} to {number(high)}"
+            for low, high in zip(interval["lower"], interval["upper"], strict=True)
+        ]
     if model.robust_bse is not None:
-        columns["robust standard error"] = [number(value) for value in model.robust_bse]
+        columns["robust standard error"] = list(map(number, model.robust_bse))
     return columns
-
-
-def _range(low: float, high: float) -> str:
-    """Both ends of an interval, or a dash where there is none."""
-    if pd.isna(low):
-        return "–"
-    return f"{number(low)} to {number(high)}"
 
 
 def _clients(clients: pd.DataFrame) -> list[tuple[str, ...]]:

@@ -138,15 +138,16 @@ def foot(model: Model) -> Iterator[str]:
 
 def _coefficients(model: FittedModel) -> dict[str, list[str]]:
     """The cells of the table by their heads, the names first."""
-    columns = {"": list(model.estimates.names), "coef": [number(value) for value in model.params]}
+    columns = {"": list(model.estimates.names), "coef": list(map(number, model.params))}
     if model.bse is not None and model.tvalues is not None and model.pvalues is not None:
         interval = model.conf_int()
-        columns["std err"] = [number(value) for value in model.bse]
-        statistic = model.statistic
-        columns[statistic] = [decimals(value) for value in model.tvalues]
-        columns[f"P>|{statistic}|"] = [decimals(value) for value in model.pvalues]
-        columns["[0.025"] = [number(value) for value in interval["lower"]]
-        columns["0.975]"] = [number(value) for value in interval["upper"]]
+        columns |= {
+            "std err": list(map(number, model.bse)),
+            model.statistic: list(map(decimals, model.tvalues)),
+            f"P>|{model.statistic}|": list(map(decimals, model.pvalues)),
+            "[0.025": list(map(number, interval["lower"])),
+            "0.975]": list(map(number, interval["upper"])),
+        }
     return columns
 
 
@@ -212,18 +213,6 @@ def _measure(key: str, name: str, value: float | None) -> FitNumber:
     return FitNumber(key, name if value is not None else "", value, decimals(value, ",.6g"))
 
 
-def terms(plan: Plan) -> dict[str, list[str]]:
-    """The columns of each term of the formula, by the text of the term."""
-    columns = plan.design_columns
-    names = iter(columns.names)
-    found = {"Intercept": [next(names)]} if columns.intercept else {}
-    for blocks in columns.terms:
-        text = ":".join(columns.factors[block.place].text for block in blocks)
-        width = math.prod(len(block.endings) for block in blocks)
-        found[text] = list(itertools.islice(names, width))
-    return found
-
-
 def references(plan: Plan) -> dict[str, str]:
     """The level of each category that the others are compared with, by its text in the formula.
 
@@ -275,14 +264,12 @@ def specification_lines(model: FittedModel) -> Iterator[str]:
         roles += [f"{name} {value:.4g}" for name, value in parameters_of(model.family).items()]
     if roles:
         yield "   ".join(roles)
-    if settings := found["penalty"]:
-        sizes = [f"{name} {settings[name]:g}" for name in ("ridge", "l1") if settings[name]]
-        if settings["nonnegative"]:
-            sizes.append(f"{listed(settings['nonnegative'], 6)} not negative")
-        if sizes and settings["standardize"]:
-            sizes.append("on standardized columns")
-        if sizes:
-            yield f"penalty: {', '.join(sizes)}"
+    settings = model.settings
+    sizes = [f"{name} {value:g}" for name in ("ridge", "l1") if (value := getattr(settings, name))]
+    if settings.nonnegative:
+        sizes.append(f"{listed(settings.nonnegative, 6)} not negative")
+    if sizes:  # Firth's penalty has no size, and is said in the title
+        yield f"penalty: {', '.join(sizes)}{', on standardized columns' * settings.standardize}"
     if levels := [f"{text} {level}" for text, level in references(model.plan).items()]:
         yield f"reference levels: {listed(levels, 12)}"
     if left_out := found["rows_left_out"]:
