@@ -29,15 +29,6 @@ from fedsplit.threads import one_blas_thread
 NEWTON_STEPS = 100
 """The most Newton steps of ``Problem.solution``: an objective that still falls has no minimum."""
 
-MOST_COORDINATES = 2000
-"""The most coordinates for which ``Problem.solution`` factorises the pooled Hessian: with more it
-takes minutes."""
-
-NO_MINIMISER = (
-    f"no minimiser found in {NEWTON_STEPS} Newton steps: the objective may fall forever "
-    "(separable classes, for instance); add a ridge"
-)
-
 
 class Problem:
     """Minimise F(x) = Σ_j f_j(x) + (λ/2)‖x‖², where f_j sums the loss over client j's observations.
@@ -226,11 +217,15 @@ class Problem:
                 idle = idle + 1 if before - F <= 1e-12 * abs(before) else 0
                 if idle == 2:  # the first of them may have half of the digits, the next has all
                     return x
-        raise NoMinimiser(NO_MINIMISER)
+        raise NoMinimiser(
+            f"no minimiser found in {NEWTON_STEPS} Newton steps: the objective may fall forever "
+            "(separable classes, for instance); add a ridge"
+        )
 
     def _newton_step(self, x: Array, g: Array) -> tuple[Array, bool]:
         """A solution of ∇²F(x)·step = g, and whether there is one: ∇²F may be singular."""
-        if self.d > MOST_COORDINATES or any(block.terms.large for block in self.blocks):
+        # with more of them the Hessian takes minutes to factorise
+        if self.d > 2000 or any(block.terms.large for block in self.blocks):
             times, diagonal = self._together.pooled_products(x)
             step = conjugate_gradients(times, g[None], diagonal[None], 1e-8)
             left = g - times(step)[0]

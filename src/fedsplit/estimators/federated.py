@@ -180,9 +180,6 @@ DEPENDENT = 1e-10
 CONSTANT = 1e-13
 """A column, or a target, whose deviation is a smaller share of its mean is constant."""
 
-LEAST_DISPERSION = 1e-6
-"""The least residual variance, as a share of the target's, that a proof in standard errors uses."""
-
 
 class Rows(NamedTuple):
     """The rows of all clients.
@@ -368,7 +365,8 @@ def _dispersion(rows: Rows, family: Family, intercepts: Array, coef: Array) -> f
     loss = family.loss()
     squares = 2.0 * float(w @ loss.value(eta, y)) / freedom
     spread = float(w @ np.square(y - (w @ y) / w.sum() * rows.intercept)) / w.sum()
-    return max(float(squares / spread), LEAST_DISPERSION)
+    # a smaller share of the target's variance is rounding, and would make standard errors of it
+    return max(float(squares / spread), 1e-6)
 
 
 def _shortest(rows: Rows, to: Scaled, beta: Array) -> tuple[Array, float]:

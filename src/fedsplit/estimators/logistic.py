@@ -20,9 +20,6 @@ from fedsplit.losses.multinomial import all_classes
 from fedsplit.penalties.class_elastic_net import ClassElasticNet
 from fedsplit.penalties.penalty import Penalty
 
-_SHARES = {"l1": 1.0, "l2": 0.0}
-"""The share of ‖β‖₁ in the penalties that have no l1_ratio."""
-
 
 @dataclass(eq=False, repr=False)
 class FedLogisticRegression(ClassifierMixin, Federated):  # type: ignore[misc]  # untyped base
@@ -127,8 +124,10 @@ class FedLogisticRegression(ClassifierMixin, Federated):  # type: ignore[misc]  
             inverse = 1.0 / number("C", strength)
         if self.penalty is None:
             return 0.0, 0.0
-        one_of("penalty", self.penalty, ("elasticnet", *_SHARES))
-        l1 = _SHARES.get(self.penalty, ratio)
+        # of ‖β‖₁ in the penalties that have no l1_ratio
+        shares = {"l1": 1.0, "l2": 0.0}
+        one_of("penalty", self.penalty, ("elasticnet", *shares))
+        l1 = shares.get(self.penalty, ratio)
         if ratio not in (0.0, l1):
             raise InputError(
                 f"l1_ratio={self.l1_ratio!r} goes with penalty='elasticnet', not {self.penalty!r}"

@@ -58,14 +58,6 @@ DEFAULT_METHODS = (
 )
 """What is compared unless methods are named, beside "information" where Hessians are affordable."""
 
-STYLED = {
-    "fedgd": "fedgd-e1",
-    "fedgd:local_steps=10": "fedgd-e10",
-    "fedgd:local_steps=100": "fedgd-e100",
-    "fedsplit:steps=5": "fedsplit-steps5",
-}
-"""Methods by name and settings that have a style of their own in the paper's figures."""
-
 
 @dataclass(frozen=True)
 class ComparedRun:
@@ -175,8 +167,15 @@ def clients_on(
 
 def draw(runs: Sequence[ComparedRun], title: str, target: Path) -> None:
     """Write a figure of all gaps."""
+    # with these settings a method has a style of its own in the paper's figures
+    styled = {
+        "fedgd": "fedgd-e1",
+        "fedgd:local_steps=10": "fedgd-e10",
+        "fedgd:local_steps=100": "fedgd-e100",
+        "fedsplit:steps=5": "fedsplit-steps5",
+    }
     tables = {
-        STYLED.get(run.label, run.label): {"round": np.arange(len(run.gaps)), "gap": run.gaps}
+        styled.get(run.label, run.label): {"round": np.arange(len(run.gaps)), "gap": run.gaps}
         for run in runs
     }
     plots.save(plots.curves(tables, list(tables), title), target)

@@ -35,9 +35,6 @@ WITHOUT_NOISE = ("standardize", "aliased", "separation", "empty_site", "tol", "r
 AUTO = "auto"
 """The method that suits the clients."""
 
-SUMMED_METHODS = (AUTO, "information", "newton")
-"""Those that need sums over all clients alone."""
-
 
 def _family_text(name: str, value: object) -> str:
     """The text of a family, which may be given as the family itself."""
@@ -374,9 +371,11 @@ class Settings(Common):
         object.__setattr__(self, "dp", privacy_of(self.dp))
         if self.dp is not None:
             self._check_private(self.dp)
-        if self.secure and self.method.partition(":")[0] not in SUMMED_METHODS:
+        # those that need sums over all clients alone
+        summed = (AUTO, "information", "newton")
+        if self.secure and self.method.partition(":")[0] not in summed:
             raise InputError(
-                f"secure sums are for the method {' or '.join(SUMMED_METHODS[1:])}: {self.method} "
+                f"secure sums are for the method {' or '.join(summed[1:])}: {self.method} "
                 "needs the answers of single clients"
             )
 

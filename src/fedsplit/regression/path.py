@@ -38,9 +38,6 @@ from fedsplit.regression.server.minimise import Minimum
 from fedsplit.regression.server.problem import FitProblem, set_up
 from fedsplit.regression.server.report import FitCertificate
 
-EVERYTHING = 1e100
-"""An l1 above every gradient: no penalised coefficient leaves zero."""
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RegularisationPath:
@@ -236,14 +233,16 @@ def regularisation(
     problem = problem.with_ridge(np.zeros(problem.d))
     null: Minimum | None = None
     if lambdas is None:
-        [null] = yield from follow(problem, [(EVERYTHING, 0.0)])
+        # an l1 above every gradient: no penalised coefficient leaves zero
+        everything = 1e100
+        [null] = yield from follow(problem, [(everything, 0.0)])
         shares = np.geomspace(1.0, options.ratio, options.n_lambdas)
         lambdas = _lambda_max(problem, null, l1_ratio) * shares
     penalties = [(lam * l1_ratio, lam * (1.0 - l1_ratio)) for lam in lambdas]
     steps = list(penalties)
     if null is not None and l1_ratio > 0:
         # at λ_max itself rounding would decide which coefficient is zero
-        steps[0] = (EVERYTHING, penalties[0][1])
+        steps[0] = (everything, penalties[0][1])
     minima = yield from follow(problem, steps, null)
 
     certificates, unproved = [], []

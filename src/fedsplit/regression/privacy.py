@@ -10,21 +10,6 @@ from typing import Any
 from fedsplit.checks import count, number
 from fedsplit.errors import InputError
 
-LAST = 0.75
-"""The share of the budget that the last question has: its noise is that of the estimate."""
-
-GRADIENT = 2.0 / 3.0
-"""The share of the gradient in the budget of a question; the Hessian has the rest."""
-
-SCALARS = {False: 0.05, True: 0.25}
-"""The share of counts and squares in the budget of the last question, by whether a dispersion is
-estimated of them."""
-
-LARGEST_EPSILON = 1e9
-
-LARGEST_BOUND = 1e50
-"""Bounds are at most this and at least its inverse: products of four of them stay finite."""
-
 
 @dataclass(frozen=True)
 class Privacy:
@@ -74,8 +59,9 @@ class Privacy:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        if number("dp epsilon", self.epsilon) > LARGEST_EPSILON:
-            raise InputError(f"dp epsilon must be at most {LARGEST_EPSILON:g}")
+        largest = 1e9
+        if number("dp epsilon", self.epsilon) > largest:
+            raise InputError(f"dp epsilon must be at most {largest:g}")
         if not 1e-300 < number("dp delta", self.delta) < 1:
             raise InputError(f"dp delta must be above 0 and below 1, not {self.delta!r}")
         count("dp rounds", self.rounds)
@@ -109,20 +95,24 @@ class Privacy:
         """
         share = 1.0
         if self.rounds > 1:
-            share = LAST if number == self.rounds else (1.0 - LAST) / (self.rounds - 1)
+            # of the budget: the noise of the last question is that of the estimate
+            last = 0.75
+            share = last if number == self.rounds else (1.0 - last) / (self.rounds - 1)
         scalars = 0.0
         if number == self.rounds:
-            scalars = SCALARS[dispersed] * share
-        gradient = GRADIENT * (share - scalars)
+            # for counts, and for the squares of which a dispersion is estimated
+            scalars = {False: 0.05, True: 0.25}[dispersed] * share
+        # the Hessian has the rest
+        gradient = (2.0 / 3.0) * (share - scalars)
         return gradient, share - scalars - gradient, scalars
 
 
 def _bound(name: str, value: Any) -> None:
     """Raise InputError unless a bound is of a size that can be computed with."""
-    if not 1.0 / LARGEST_BOUND <= number(name, value) <= LARGEST_BOUND:
-        raise InputError(
-            f"{name} must be from {1.0 / LARGEST_BOUND:g} to {LARGEST_BOUND:g}, not {value!r}"
-        )
+    # products of four bounds, or of their inverses, stay finite
+    largest = 1e50
+    if not 1.0 / largest <= number(name, value) <= largest:
+        raise InputError(f"{name} must be from {1.0 / largest:g} to {largest:g}, not {value!r}")
 
 
 def _pairs(ranges: Any) -> dict[str, tuple[float, float]]:

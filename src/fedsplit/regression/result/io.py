@@ -27,9 +27,6 @@ FORMAT = 3
 
 RECORD, PAGE, TRACE = "model.json", "report.html", "trace.csv"
 
-MARKS = {RECORD: b'sha256": ', PAGE: b"Fitted by fedsplit ", TRACE: b"round,objective,residual,"}
-"""What every file of a model has in it, by which it is known."""
-
 PARTS = ("plan", "settings", "estimates", "fit", "run", "noise")
 """The fields of a model that are saved; the others are a way to its clients."""
 
@@ -37,7 +34,13 @@ PARTS = ("plan", "settings", "estimates", "fit", "run", "noise")
 def check_folder(folder: Path) -> None:
     """Raise InputError if writing a model here would replace a file that fedsplit did not write."""
     files.check_writable(folder)
-    for name, mark in MARKS.items():
+    # by which every file of a model is known
+    marks = {
+        RECORD: b'sha256": ',
+        PAGE: b"Fitted by fedsplit ",
+        TRACE: b"round,objective,residual,",
+    }
+    for name, mark in marks.items():
         path = folder / name
         if path.exists() and not (path.is_file() and mark in path.read_bytes()):
             raise InputError(

@@ -45,9 +45,6 @@ from fedsplit.regression.server.columns import (
 from fedsplit.regression.server.federation import BeforeSums, CodedRows, SummedClients, code_rows
 from fedsplit.statistic import Statistic
 
-USED = ""
-"""The name of the count of rows beside statistics that have the texts of functions."""
-
 
 @dataclass(frozen=True)
 class Agreement:
@@ -375,12 +372,16 @@ def agree_on_states(coding: Coding) -> Dialogue[AgreedStates | None]:
         asked: dict[str, Statistic] = {
             text: OfArgument(text, statistic) for text, statistic in statistics.items()
         }
-        question = SumQuestion({USED: RowsInside(), **asked}, coding)
+        # the count of rows stands beside statistics that have the texts of functions
+        used_rows = ""
+        question = SumQuestion({used_rows: RowsInside(), **asked}, coding)
         answers: dict[str, SumAnswer | None] = yield question
         measured = {name: each for name, each in answers.items() if each is not None}
         if len(measured) < len(answers):
             return None
-        used = {name: round(each.values[USED]["rows"][0, 0]) for name, each in measured.items()}
+        used = {
+            name: round(each.values[used_rows]["rows"][0, 0]) for name, each in measured.items()
+        }
         findings |= dict.fromkeys(note for each in measured.values() for note in each.warnings)
         pooled = question.pooled(list(measured.values()))
         totals = {text: pooled[text]["part"] for text in statistics}

@@ -58,13 +58,6 @@ class ClientsAtHand:
         return driver.clients(scaled), (problem.basis @ x)[kept], back
 
 
-AVERAGING: dict[str, tuple[type[FedGD | FedProx], dict[str, Any]]] = {
-    "fedgd": (FedGD, {"local_steps": 10}),
-    "fedprox": (FedProx, {}),
-}
-"""The methods whose bias is known, with the options that they have beside ``step``."""
-
-
 @dataclass(frozen=True)
 class Bias:
     """How far the fixed point of a method is from the pooled fit.
@@ -125,9 +118,14 @@ def bias(
     **settings
         Its options: ``step``, and for fedgd ``local_steps``.
     """
-    if method not in AVERAGING:
-        raise InputError(f"method {method!r}: the bias is known of {', '.join(AVERAGING)}")
-    kind, defaults = AVERAGING[method]
+    # the methods whose bias is known, with the options that they have beside ``step``
+    averaging = {
+        "fedgd": (FedGD, {"local_steps": 10}),
+        "fedprox": (FedProx, {}),
+    }
+    if method not in averaging:
+        raise InputError(f"method {method!r}: the bias is known of {', '.join(averaging)}")
+    kind, defaults = averaging[method]
     options = defaults | settings
     try:
         chosen = kind(**options)

@@ -167,10 +167,6 @@ class Pool:
         return self.cross / (scaling.scale * scaling.unit) + self.weight * target * mean
 
 
-CANCELLING = 1e4
-"""Terms so many times larger than their sum are added up in twice the working precision."""
-
-
 @dataclass(frozen=True)
 class Orthonormal:
     """The columns whose coefficients the data determine, and how the rounds combine them.
@@ -193,7 +189,8 @@ class Orthonormal:
     @property
     def cancelling(self) -> bool:
         """Whether terms nearly cancel in the combinations."""
-        return bool(np.abs(self.whiten).sum(axis=0).max(initial=0.0) > CANCELLING)
+        # terms so many times larger than their sum lose a quarter of its digits
+        return bool(np.abs(self.whiten).sum(axis=0).max(initial=0.0) > 1e4)
 
 
 def orthogonalise(rows: CodedRows, pool: Pool, scaling: Scaling) -> Dialogue[Orthonormal]:

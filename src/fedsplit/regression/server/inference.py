@@ -61,9 +61,6 @@ ROUNDING = np.finfo(np.float64).eps / 2.0
 SUMMATION = 16.0
 """Roundings in sums over the rows of a client, which are added up pairwise or in blocks."""
 
-FACTORS = re.compile(r":(?![^(\[{]*[)\]}])")
-"""Between the factors of a term, and not inside of one."""
-
 
 class ColumnRounding(NamedTuple):
     """How far the entries of the p columns of a design are off, since they were computed.
@@ -91,7 +88,8 @@ def column_rounding(
 
     ``state`` is that of functions of all rows, by their text.
     """
-    factors = [FACTORS.split(name) for name in pool.names]
+    # between the factors of a term, and not inside of one
+    factors = [re.compile(r":(?![^(\[{]*[)\]}])").split(name) for name in pool.names]
     if pool.intercept is not None:
         factors[pool.intercept] = []
     kept = np.flatnonzero(coordinates.columns).tolist()

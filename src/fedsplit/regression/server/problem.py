@@ -22,9 +22,6 @@ from fedsplit.regression.server.federation import CodedRows
 INFORMATION = "information"
 """The name of the method with matrices."""
 
-SINGULAR = 1e-13
-"""An eigenvalue below this share of the largest may be rounding alone."""
-
 
 def inverse(H: Array) -> Array:
     """H⁻¹, (d, d), of a positive definite H; nan throughout if H is nearly singular."""
@@ -33,7 +30,8 @@ def inverse(H: Array) -> Array:
         return np.full(H.shape, np.nan)
     scale = 1.0 / np.sqrt(diagonal)  # so that units do not pass for singularity
     spectrum, Q = np.linalg.eigh(scale[:, None] * H * scale)
-    if spectrum[0] <= SINGULAR * spectrum[-1]:
+    # an eigenvalue below this share of the largest may be rounding alone
+    if spectrum[0] <= 1e-13 * spectrum[-1]:
         return np.full(H.shape, np.nan)
     R: Array = scale[:, None] * Q / np.sqrt(spectrum)
     return R @ R.T
