@@ -35,9 +35,6 @@ AnyArray: TypeAlias = Any
 Metric: TypeAlias = "float | Array"
 """M of a norm ‖e‖²_M = eᵀMe: a number, a diagonal (d,), or a matrix (d, d) or (k, d, d)."""
 
-SPLITTER = 2.0**27 + 1.0
-"""A product with this splits the 53 bits of a number in two halves."""
-
 
 def on_host(X: Any) -> bool:
     """Whether this is a NumPy array, and not one on a device."""
@@ -248,7 +245,8 @@ def exact_product(a: Array, b: Array) -> tuple[Array, Array]:
 
 def _halves(a: Array) -> tuple[Array, Array]:
     """A number as the sum of two of 26 bits each."""
-    c = SPLITTER * a
+    # a product with this splits the 53 bits of a number in two halves
+    c = (2.0**27 + 1.0) * a
     high = c - (c - a)
     return high, a - high
 

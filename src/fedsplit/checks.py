@@ -12,8 +12,6 @@ from fedsplit.errors import InputError
 if TYPE_CHECKING:
     from fedsplit.arrays import Array
 
-LARGEST = sys.float_info.max
-
 
 def number(name: str, value: Any, least: float = 0.0, strict: bool = True) -> float:
     """``value`` as a finite float above ``least``, or at least ``least`` if not ``strict``."""
@@ -22,7 +20,7 @@ def number(name: str, value: Any, least: float = 0.0, strict: bool = True) -> fl
         allowed = "above"
     if (
         not _is(Real, value)
-        or not abs(value) <= LARGEST  # whole numbers can be larger
+        or not abs(value) <= sys.float_info.max  # whole numbers can be larger
         or value < least
         or (strict and value == least)
     ):

@@ -26,9 +26,6 @@ LARGEST = 2.0**118
 """Numbers below this in magnitude fit, and so do sums of 512 of them."""
 
 _MANTISSA = 53  # bits of a float64's mantissa
-_SHIFT = np.uint64(32)
-_HALF = np.uint64(0xFFFFFFFF)
-_MODULUS = 1 << (64 * LIMBS)
 
 
 def fits(values: ArrayLike) -> Mask:
@@ -107,15 +104,16 @@ def total(terms: Iterable[Limbs], n: int) -> Limbs:
     """The sum of fewer than 2^32 terms modulo 2^256: (n, 4) each -> (n, 4)."""
     # Halves of limbs, so that carries are found once, and not for every term.
     low, high = np.zeros((2, n, LIMBS), dtype=np.uint64)
+    half, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
     for term in terms:
-        low += term & _HALF
-        high += term >> _SHIFT
+        low += term & half
+        high += term >> shift
     carry = np.zeros(n, dtype=np.uint64)
     for limb in range(LIMBS):
         low[:, limb] += carry
-        high[:, limb] += low[:, limb] >> _SHIFT
-        carry = high[:, limb] >> _SHIFT
-    return (low & _HALF) | (high << _SHIFT)
+        high[:, limb] += low[:, limb] >> shift
+        carry = high[:, limb] >> shift
+    return (low & half) | (high << shift)
 
 
 def from_integers(integers: Sequence[int]) -> Limbs:
@@ -129,7 +127,9 @@ def from_integers(integers: Sequence[int]) -> Limbs:
     limit = int(LARGEST) << FRACTION_BITS
     if any(abs(integer) >= limit for integer in integers):
         raise OverflowError("a number that is not below 2^118 in magnitude")
-    packed = b"".join((integer % _MODULUS).to_bytes(8 * LIMBS, "little") for integer in integers)
+    packed = b"".join(
+        (integer % (1 << (64 * LIMBS))).to_bytes(8 * LIMBS, "little") for integer in integers
+    )
     return from_bytes(packed)
 
 

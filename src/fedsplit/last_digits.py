@@ -28,8 +28,6 @@ KEPT_OF_ROUNDED = 44
 WIDE_BITS = 288
 """The unit of wide sums is 2^-WIDE_BITS."""
 
-_WHOLE = 2.0**40  # below this whole numbers stay as they are
-
 
 class LastDigits:
     """Numbers in fixed point, with their last digits as they are, or random.
@@ -95,7 +93,8 @@ EXACT = LastDigits()
 
 def _sizes(values: Array) -> Array:
     """The sizes of numbers; 0 for whole ones below 2^40, such as counts: no digits to hide."""
-    whole = (values == np.rint(values)) & (np.abs(values) < _WHOLE)
+    # whole numbers below this have all their digits
+    whole = (values == np.rint(values)) & (np.abs(values) < 2.0**40)
     return np.where(whole, 0.0, np.abs(values))
 
 

@@ -26,6 +26,10 @@ from fedsplit.losses.systems import conjugate_gradients
 from fedsplit.losses.terms import Block, Loss
 from fedsplit.threads import one_blas_thread
 
+MOST_COORDINATES = 2000
+"""The most coordinates for which ``Problem.solution`` factorises the pooled Hessian: with more it
+takes minutes."""
+
 NEWTON_STEPS = 100
 """The most Newton steps of ``Problem.solution``: an objective that still falls has no minimum."""
 
@@ -224,8 +228,7 @@ class Problem:
 
     def _newton_step(self, x: Array, g: Array) -> tuple[Array, bool]:
         """A solution of ∇²F(x)·step = g, and whether there is one: ∇²F may be singular."""
-        # with more of them the Hessian takes minutes to factorise
-        if self.d > 2000 or any(block.terms.large for block in self.blocks):
+        if self.d > MOST_COORDINATES or any(block.terms.large for block in self.blocks):
             times, diagonal = self._together.pooled_products(x)
             step = conjugate_gradients(times, g[None], diagonal[None], 1e-8)
             left = g - times(step)[0]

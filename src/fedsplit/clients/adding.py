@@ -14,12 +14,6 @@ from fedsplit.arrays import Array
 from fedsplit.fixed_point import fits
 from fedsplit.sums import Summands, Total
 
-TINY = 2.0**-50
-"""A bound that is smaller and not 0 counts as this: its square has to be above the unit."""
-
-ROOM = 1.0 + 2.0**-42
-"""More than the rounding of a root, and more than last digits that are random."""
-
 
 class Rule(NamedTuple):
     """How parts of one kind are added up."""
@@ -54,11 +48,13 @@ def _read_values(total: Total, shape: tuple[int, ...]) -> Array:
 
 
 def _add_squares(to: Summands, bounds: Array) -> None:
-    _add_values(to, np.square(np.where(bounds == 0, 0.0, np.maximum(bounds, TINY))))
+    # the square of a bound that is smaller would be below the unit, and count as none
+    _add_values(to, np.square(np.where(bounds == 0, 0.0, np.maximum(bounds, 2.0**-50))))
 
 
 def _read_root(total: Total, shape: tuple[int, ...]) -> Array:
-    return np.asarray(np.sqrt(_read_values(total, shape)) * ROOM)
+    # more than the rounding of a root, and more than last digits that are random
+    return np.asarray(np.sqrt(_read_values(total, shape)) * (1.0 + 2.0**-42))
 
 
 @np.errstate(divide="ignore")  # a radius of 0 is a bound that is infinite, and the other way round

@@ -21,10 +21,6 @@ QUIET: dict[str, Any] = {"over": "ignore", "invalid": "ignore"}
 """For ``np.errstate``: a cost beyond float64 is +inf, which line searches reject and ``solve``
 notices, so no warning is needed."""
 
-SMALL = 64
-"""Up to this many coordinates, stacking the clients that are drawn anew takes less time than asking
-them one by one; above, their factorisations are worth keeping."""
-
 Index: TypeAlias = slice | NDArray[np.intp]
 
 
@@ -110,9 +106,10 @@ class StackedClients(Clients):
         for at, costs in self._blocks:
             places = np.arange(self.m)[at]
             rows = np.flatnonzero(drawn[at])
+            # up to this size stacking anew is faster; above, factorisations are worth keeping
             if len(rows) == len(places):  # all of the block: as it is
                 blocks.append((at, costs))
-            elif self.d <= SMALL and len(rows):
+            elif self.d <= 64 and len(rows):
                 terms = costs.terms.take(rows.tolist())
                 blocks.append((places[rows], Costs(terms, costs.ridge)))
             else:

@@ -11,12 +11,11 @@ from fedsplit.commands.options import CORE, spelled
 from fedsplit.regression.fields import Group, Option, described, options_of, record_in
 from fedsplit.regression.options import FitOptions
 
-MARKER = "<!-- between these two lines: written by make docs from the fields of FitOptions -->"
-
 
 def updated(page: str) -> str:
     """The text of a page with new tables, one per group of options, between its two markers."""
-    before, _, after = page.split(MARKER)
+    marker = "<!-- between these two lines: written by make docs from the fields of FitOptions -->"
+    before, _, after = page.split(marker)
     lines = []
     for group in get_args(Group):
         members = [each for each in options_of(FitOptions).values() if each.group == group]
@@ -26,7 +25,7 @@ def updated(page: str) -> str:
             lines += [_row(*cells) for each in members for cells in _cells(each)]
             lines.append("")
     tables = "\n".join(lines)
-    return f"{before}{MARKER}\n\n{tables}\n{MARKER}{after}"
+    return f"{before}{marker}\n\n{tables}\n{marker}{after}"
 
 
 def _cells(option: Option) -> list[tuple[str, str, object, str]]:

@@ -20,9 +20,6 @@ from fedsplit.commands.terminal import print_error, say, show_key, wrapped
 from fedsplit.errors import InputError
 from fedsplit.texts import one_line, printable
 
-LOOK = 0.5
-"""Seconds between looks for studies that wait for the owner."""
-
 Folder = Annotated[Path, typer.Argument(metavar="DIR", show_default=False)]
 Hash = Annotated[str, typer.Argument(metavar="HASH", show_default=False)]
 
@@ -314,7 +311,8 @@ def _show(text: str, indent: int = 2) -> None:
 def _ask(site: fs.Site, stop: threading.Event) -> None:
     """Ask about studies that wait, at the terminal."""
     put_off: set[str] = set()
-    while not stop.wait(LOOK):
+    # seconds between looks for studies that wait for the owner
+    while not stop.wait(0.5):
         with suppress(InputError):  # a disk that is full now: the next look tries again
             for study in site.waiting():
                 if study.hash not in put_off and not site.trouble():

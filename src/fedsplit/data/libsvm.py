@@ -12,9 +12,6 @@ from scipy.sparse import csr_array
 from fedsplit.arrays import Array
 from fedsplit.errors import InputError
 
-MOST_COLUMNS = 2**27
-"""With more of them x alone would take more than a gigabyte."""
-
 
 def read_libsvm(path: str | Path) -> tuple[Any, Array]:
     """The rows of a LIBSVM file, (n, d) in a csr_array, and their targets, (n,), all finite."""
@@ -32,9 +29,11 @@ def read_libsvm(path: str | Path) -> tuple[Any, Array]:
     A = csr_array(A)
     if not len(b):
         raise InputError(f"{path}: no rows")
-    if A.shape[1] > MOST_COLUMNS:
+    # with more of them x alone would take more than a gigabyte
+    most = 2**27
+    if A.shape[1] > most:
         raise InputError(
-            f"{path}: {A.shape[1]} columns are too many, {MOST_COLUMNS} at most: renumber the "
+            f"{path}: {A.shape[1]} columns are too many, {most} at most: renumber the "
             "indices, or hash them to fewer"
         )
     for row in np.flatnonzero(~np.isfinite(b)):

@@ -28,7 +28,6 @@ ValueClass: TypeAlias = Literal["missing", "integer", "decimal", "date", "boolea
 """What a value in a file of text can be read as; text is what can be read as nothing else."""
 
 DECIMAL_MARKS = (".", ",")
-SWAPPED_MARKS = str.maketrans(".,", ",.")
 
 LEADING_ZERO = re.compile(r"[+-]?0[0-9]")
 """How a code such as 09 begins, which is not the number 9."""
@@ -110,7 +109,7 @@ class Reading:
     def with_point(self, text: str) -> str:
         """Return a trimmed text in which the decimal mark of numbers is a point."""
         # A point is no part of a number that has a decimal comma.
-        return text if self.decimal == "." else text.translate(SWAPPED_MARKS)
+        return text if self.decimal == "." else text.translate(str.maketrans(".,", ",."))
 
     def with_iso_date(self, text: str) -> str:
         """Return a trimmed text, as 2020-01-31 if it is a date in the user's format."""

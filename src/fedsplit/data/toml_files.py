@@ -10,9 +10,6 @@ from typing import Any
 from fedsplit.data.files.opening import check_file
 from fedsplit.data.tables import fail
 
-MOST = 1 << 22
-"""Room for 400 characters for each of 10 000 clients: Python takes a second for each MB."""
-
 PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
 DEEP_KEY = re.compile(rf"(?<![\w-]){PART}(?:[ \t]*\.[ \t]*{PART}){{16,}}")
 """A key that tomllib would take minutes and gigabytes for, if it has thousands of parts."""
@@ -28,7 +25,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     where = str(path)
     check_file(where, path)
     try:
-        if path.stat().st_size > MOST:
+        # room for 400 characters for each of 10 000 clients: Python takes a second for each MB
+        if path.stat().st_size > (1 << 22):
             fail(where, "is larger than 4 MB, which no list of clients or model is")
         text = path.read_text(encoding="utf-8")
         if DEEP_KEY.search(text):

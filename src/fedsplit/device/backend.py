@@ -18,9 +18,6 @@ DeviceArray: TypeAlias = Any
 
 Namespace: TypeAlias = Any
 
-DTYPES = ("float32", "float64")
-"""What rows may be kept in."""
-
 
 def library(name: str) -> tuple[Namespace, Any]:
     """The array library for a device named by the user, and the device, if this machine has it."""
@@ -56,8 +53,9 @@ def check_memory(needed: int, what: str) -> None:
 
 def floats(name: str) -> str:
     """A dtype that rows may be kept in."""
-    if name not in DTYPES:
-        raise InputError(f"dtype must be one of {', '.join(DTYPES)}, not {name!r}")
+    dtypes = ("float32", "float64")
+    if name not in dtypes:
+        raise InputError(f"dtype must be one of {', '.join(dtypes)}, not {name!r}")
     return name
 
 

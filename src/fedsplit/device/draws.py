@@ -13,9 +13,6 @@ from fedsplit.device.backend import DeviceArray, check_memory, floats, library
 from fedsplit.device.placing import StackedRows
 from fedsplit.errors import InputError
 
-AT_ONCE = 2**24
-"""So many numbers are drawn at a time, which needs as many more as working memory."""
-
 Respond = Callable[[Any, DeviceArray], DeviceArray]
 """The targets, from a generator and the predictors."""
 
@@ -41,7 +38,8 @@ def gaussian_rows(
     A = cupy.empty((m * n, d), dtype=kind)
     b = cupy.empty(m * n, dtype=kind)
     x = cupy.asarray(x_true, dtype=kind)
-    rows = max(1, AT_ONCE // d)
+    # more numbers at a time would need as many more as working memory
+    rows = max(1, 2**24 // d)
     for first in range(0, m * n, rows):
         part = A[first : first + rows]
         part[...] = rng.standard_normal(part.shape, dtype=kind)

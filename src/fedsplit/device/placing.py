@@ -26,9 +26,6 @@ from fedsplit.losses.linear import LinearLoss
 from fedsplit.losses.observations import Observations, is_sparse, read
 from fedsplit.losses.poisson import Poisson
 
-CUDA = 2
-"""DLPack's number for NVIDIA's devices."""
-
 
 class StackedRows(NamedTuple):
     """The rows of m clients with n each, as arrays of any library, on its device.
@@ -155,7 +152,8 @@ def _on_gpu(A: Any) -> bool:
     """Whether an array of another library than CuPy is on an NVIDIA GPU."""
     if not on_device(A) or is_cupy_array(A) or not hasattr(A, "__dlpack_device__"):
         return False
-    return int(A.__dlpack_device__()[0]) == CUDA
+    # DLPack's number for NVIDIA's devices
+    return int(A.__dlpack_device__()[0]) == 2
 
 
 def _check_float64(A: DeviceArray) -> None:

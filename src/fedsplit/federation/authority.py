@@ -32,7 +32,6 @@ Role: TypeAlias = Literal["coordinator", "site"]
 _NAME = re.compile(
     r"(?!(all|coordinator|con|prn|aux|nul|(com|lpt)\d)$)[a-z0-9][\w-]{0,62}", re.I | re.A
 )
-_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 _MOST_DAYS = 3650
 _USES = {"coordinator": ExtendedKeyUsageOID.SERVER_AUTH, "site": ExtendedKeyUsageOID.CLIENT_AUTH}
 
@@ -374,7 +373,7 @@ def _general_names(hosts: Sequence[str]) -> list[x509.GeneralName]:
         try:
             found.append(x509.IPAddress(ipaddress.ip_address(host)))
         except ValueError:
-            if not _HOST.fullmatch(host):
+            if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?", host):
                 raise InputError(
                     f"host {host!r}: use a name or an address without port, as fit.example.org"
                 ) from None

@@ -21,9 +21,6 @@ from fedsplit.federation.study_file import assigned_keys, read_study_file, write
 from fedsplit.federation.transport import Transport, Unreachable
 from fedsplit.federation.words import in_lines, study_parts
 
-PAUSE = 2.0
-"""Seconds before owners who have not decided are asked again."""
-
 
 @dataclass(frozen=True)
 class StudyResult:
@@ -244,7 +241,8 @@ class Coordinator:
                 return {}
             if not exchanges.waits or time.monotonic() >= deadline:
                 return missing
-            time.sleep(min(PAUSE, max(0.0, deadline - time.monotonic())))
+            # seconds before owners who have not decided are asked again
+            time.sleep(min(2.0, max(0.0, deadline - time.monotonic())))
 
     def _report(self, site: str, what: str) -> None:
         self._watch(f"{site}: {what}")

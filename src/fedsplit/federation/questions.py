@@ -18,16 +18,8 @@ from fedsplit.regression.client.questions import FIT_QUESTIONS, SumQuestion
 ALLOWED: Mapping[str, type[Question]] = {**FIT_QUESTIONS, **QUESTIONS}
 """Every question that a site answers, by name."""
 
-LONGEST_NAME = 60
-
 LARGEST = 2**31
 """The most bytes of a question or an answer."""
-
-UNKNOWN = 2**24
-"""The most bytes of an answer whose size is not known before: the levels of a column, say."""
-
-BEYOND = 1e150
-"""The squares of larger numbers overflow: no column or cost of real data has them."""
 
 
 def encode_request(request: Request) -> bytes:
@@ -39,7 +31,8 @@ def encode_request(request: Request) -> bytes:
 def decode_request(data: bytes) -> Request:
     """The request in some bytes; RequestError for anything that is not asked here."""
     name, mark, body = data.partition(b"\n")
-    known = ALLOWED.get(name.decode(errors="replace")) if len(name) <= LONGEST_NAME else None
+    # no question has a longer name
+    known = ALLOWED.get(name.decode(errors="replace")) if len(name) <= 60 else None
     if known is None or not mark:
         raise RequestError(f"the question {name[:40]!r} is not allowed here")
     expected: Any = tuple[str, int, bool, _preparation(), known]  # type: ignore[misc]  # known when it runs
@@ -56,14 +49,15 @@ def answer_limit(request: Request) -> int:
     How many names of levels there are, and how long, nobody knows before.
     """
     question = request.question
+    unknown = 2**24
     if isinstance(question, SumQuestion) and question.coding is not None:
         plan = question.coding.plan
         if not plan.draft:
             shapes = [
                 s for each in question.statistics.values() for s in each.shapes(plan).values()
             ]
-            return UNKNOWN // 16 + sum(8 * math.prod(each.shape) + 200 for each in shapes)
-    return UNKNOWN
+            return unknown // 16 + sum(8 * math.prod(each.shape) + 200 for each in shapes)
+    return unknown
 
 
 def encode_answer(value: Any) -> bytes:
@@ -81,7 +75,8 @@ def decode_answer(request: Request, data: bytes) -> Any:
     """
     value = codec.decode(request.question.answer_type, data, LARGEST)
     largest = largest_number(value)
-    if largest > BEYOND:
+    # the squares of larger numbers overflow: no column or cost of real data has them
+    if largest > 1e150:
         raise InputError(f"an answer with a number of {largest:.3g}, which no data can have")
     return value
 

@@ -13,7 +13,6 @@ from fedsplit.federation.encoding import digest
 from fedsplit.federation.keys import SigningKey, agree, public_bytes, stream
 
 MARK = b"fsbox1"
-PRIME = 2**255 - 19
 
 
 def seal(recipient: bytes, data: bytes) -> bytes:
@@ -45,6 +44,7 @@ def _cipher(secret: bytes, public: bytes, recipient: bytes) -> ChaCha20Poly1305:
 def _converted(public: bytes) -> bytes:
     """The X25519 form of an Ed25519 public key (RFC 7748, section 4.1)."""
     y = int.from_bytes(public, "little") % 2**255
-    if y % PRIME == 1:
+    prime = 2**255 - 19
+    if y % prime == 1:
         raise InputError("a public key that cannot be sealed for")
-    return ((1 + y) * pow(1 - y, -1, PRIME) % PRIME).to_bytes(32, "little")
+    return ((1 + y) * pow(1 - y, -1, prime) % prime).to_bytes(32, "little")

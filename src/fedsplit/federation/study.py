@@ -28,14 +28,6 @@ DIALOGUE = 1
 """The version of what coordinators and sites say to each other, and of all analyses: it changes
 when a question, an answer, or the order of questions does."""
 
-LARGEST = 2**16
-"""The most bytes of a study: people read it."""
-
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
-"""Names of sites are parts of paths: no dots, no slashes."""
-
-KEY = re.compile("[0-9a-f]{64}")
-
 
 class Analysis(ABC):
     """What a study computes: a frozen dataclass of plain values.
@@ -129,11 +121,12 @@ class Study:
 
     def __post_init__(self) -> None:
         for name, key in self.members.items():
-            if not NAME.fullmatch(name):
+            # names of sites are parts of paths: no dots, no slashes
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}", name):
                 raise InputError(f"members: {name!r} is no name: use letters, digits, - and _")
-            if not KEY.fullmatch(key):
+            if not re.fullmatch("[0-9a-f]{64}", key):
                 raise InputError(f"members: the key of {name} must be 64 hexadecimal digits")
-        if not KEY.fullmatch(self.coordinator):
+        if not re.fullmatch("[0-9a-f]{64}", self.coordinator):
             raise InputError("coordinator: its key must be 64 hexadecimal digits")
         if len({self.coordinator, *self.members.values()}) <= len(self.members):
             raise InputError("members: two of them, or one and the coordinator, have the same key")
@@ -194,8 +187,10 @@ def read_study(content: bytes, known: Mapping[str, type[Analysis]]) -> Study:
     known : mapping of str to type
         The analyses that can be run here, by name.
     """
-    if len(content) > LARGEST:
-        raise InputError(f"a study of {len(content)} bytes is larger than {LARGEST}")
+    # people read a study
+    largest = 2**16
+    if len(content) > largest:
+        raise InputError(f"a study of {len(content)} bytes is larger than {largest}")
     try:
         found = json.loads(content)
     except (ValueError, RecursionError):

@@ -26,10 +26,6 @@ SEEN_SECURE = [
     "the coordinator and every member see the sums over all members, and the result",
     "nobody sees what one site sends, unless all the others work together",
 ]
-SEEN_OPEN = ["the coordinator sees every answer of each site by itself"]
-
-USUAL = json.loads(json.dumps(asdict(Settings())))
-"""Values of options that need not be mentioned."""
 
 
 def study_parts(study: Study) -> dict[str, list[str]]:
@@ -46,7 +42,9 @@ def study_parts(study: Study) -> dict[str, list[str]]:
             *_leaves(study),
             f"at most {study.questions} questions are answered, most fits ask 5 to 10",
         ],
-        "seen by": SEEN_SECURE if study.secure else SEEN_OPEN,
+        "seen by": SEEN_SECURE
+        if study.secure
+        else ["the coordinator sees every answer of each site by itself"],
         "members": [f"{name}: key {key_text(key[:16])} …" for name, key in study.members.items()],
         "caution": [],
         "until": [study.until or "its result"],
@@ -76,10 +74,12 @@ def _models(analysis: Any) -> list[str]:
     models = getattr(analysis, "models", None)
     if models is not None:
         return [analysis.name, *(f"{family}: {formula}" for formula, family in models.items())]
+    # values that need not be mentioned
+    usual = json.loads(json.dumps(asdict(Settings())))
     chosen = [
         f"{name} {_value(each)}"
         for name, each in analysis.options.items()
-        if each != USUAL[name] and name not in ("dp", "levels")
+        if each != usual[name] and name not in ("dp", "levels")
     ]
     return [f"{analysis.family}: {analysis.formula}", ", ".join(chosen)]
 

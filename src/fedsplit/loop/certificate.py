@@ -96,10 +96,6 @@ MOVED = Certificate(None, None, math.nan, "x has moved since the last proof")
 
 NOT_ASKED = Certificate(None, None, math.nan, "the run ended before a certificate was asked for")
 
-INTERRUPTED = Certificate(
-    None, None, math.nan, "the rounds ended before every client had answered", hopeful=True
-)
-
 
 def certify(
     clients: Oracle,
@@ -166,7 +162,9 @@ def prove(
     ``largest`` floats of them. ``pooled`` asks the one client that all are together, see
     ``Pooled``.
     """
-    proof = INTERRUPTED
+    proof = Certificate(
+        None, None, math.nan, "the rounds ended before every client had answered", hopeful=True
+    )
     try:
         answer = yield from _of_everyone(Gradient(x), pooled)
         gradient = answer.rows.sum(axis=0)

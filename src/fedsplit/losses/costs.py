@@ -34,15 +34,6 @@ from fedsplit.losses.designs import extremes
 from fedsplit.losses.systems import ByProducts, LargeHessian, Latest, Solver, conjugate_gradients
 from fedsplit.losses.terms import Terms
 
-SINGULAR = (
-    "I + s∇²f_j is singular to rounding: the step s is too large for this data, use a smaller one"
-)
-
-NO_ROWS = (
-    "these clients keep no rows to draw a batch from: use LeastSquares(rows=True), or a loss of a "
-    "linear predictor"
-)
-
 
 @dataclass
 class Work:
@@ -117,7 +108,10 @@ class Costs:
         """How many rows the clients have."""
         stacked = self.terms.stacked
         if stacked is None:
-            raise InputError(NO_ROWS)
+            raise InputError(
+                "these clients keep no rows to draw a batch from: use LeastSquares(rows=True), or "
+                "a loss of a linear predictor"
+            )
         return stacked
 
     @property
@@ -318,7 +312,10 @@ class Evaluation:
         singular = factors.sizes[factors.singular]
         refused = regular and len(singular) and np.min(M) > 0
         if refused and np.isfinite(singular).all(axis=1).any():
-            raise InputError(SINGULAR)
+            raise InputError(
+                "I + s∇²f_j is singular to rounding: the step s is too large for this data, "
+                "use a smaller one"
+            )
         return factors
 
     def solve(self, M: Metric, G: Array) -> Array:

@@ -19,8 +19,6 @@ from fedsplit.methods.method import Method, answers, check_settings
 from fedsplit.methods.server_step import Expansions, semidefinite_solve, server_step
 from fedsplit.penalties.penalty import Penalty, inside
 
-BETTER = "the run starts at 0, where the objective is less than at the x0 that was passed"
-
 
 class QuasiNewtonState(NamedTuple):
     """What the server knows."""
@@ -482,7 +480,8 @@ class QuasiNewton(Method[QuasiNewtonState]):
             at_zero = self.penalised(float(answer.parts["value_at_0"][here].sum()), 0.0 * x)
             if not self.penalised(float(answer.parts["value"][here].sum()), x) <= at_zero:
                 x, answer, _ = yield from self._overview(0.0 * x, m)
-                notes = (BETTER,)
+                passed = "the x0 that was passed"
+                notes = (f"the run starts at 0, where the objective is less than at {passed}",)
         if not np.isfinite(answer.parts["diagonal"][answer.present]).all():
             raise InputError(
                 "no step follows from the curvature at the start, which is not finite: "

@@ -38,14 +38,6 @@ NUMERIC_TYPES = {
     *("FLOAT", "DOUBLE", "DECIMAL", "BIGNUM"),
 }
 
-CSV_REASONS = {
-    "Expected Number of Columns": "it has more or fewer values than the first line has names",
-    "unterminated quote": "a quote is not closed, or has more text after it",
-    "Invalid unicode": "it is not UTF-8, save the file as UTF-8",
-    "Error when converting column": "a value is not of its column's type, give read_csv its format",
-}
-"""What is wrong with a line of CSV that a query reads, by words of DuckDB's message."""
-
 WORKING_FOLDER = threading.Lock()
 """Held while a query runs in its own folder, because a process has only one working folder."""
 
@@ -319,6 +311,15 @@ def _reason(text: str) -> str:
     text = re.sub(r"^[\w ]+ Error: ", "", text)
     line = re.match(r"CSV Error on Line: (\d+)", text)
     if line:
-        reasons = (reason for symptom, reason in CSV_REASONS.items() if symptom in text)
+        # what is wrong with a line of CSV, by words of DuckDB's message
+        wrong = {
+            "Expected Number of Columns": "it has more or fewer values than the first line has "
+            "names",
+            "unterminated quote": "a quote is not closed, or has more text after it",
+            "Invalid unicode": "it is not UTF-8, save the file as UTF-8",
+            "Error when converting column": "a value is not of its column's type, give read_csv "
+            "its format",
+        }
+        reasons = (reason for symptom, reason in wrong.items() if symptom in text)
         return f"line {line[1]}: {next(reasons, 'cannot be read')}"
     return re.split(r"\n\s*\n|\nLINE |\nPossible ", text)[0]

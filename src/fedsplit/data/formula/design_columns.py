@@ -25,9 +25,6 @@ from fedsplit.data.formula.terms import Sides, Term
 MOST_COLUMNS = 2_000
 """Of a design."""
 
-ROWS_AT_ONCE = 8_192
-"""Rows of a block, which stays within the processor's cache."""
-
 
 @dataclass(frozen=True)
 class FactorColumns:
@@ -71,8 +68,10 @@ class DesignColumns:
                 for factor, category in zip(self.factors, self.categories, strict=True)
             ]
             A = np.empty((len(frame), len(self.names)))
-            for start in range(0, len(A), ROWS_AT_ONCE):
-                self._fill(A[start : start + ROWS_AT_ONCE], start, values)
+            # a block of so many rows stays within the processor's cache
+            block = 8_192
+            for start in range(0, len(A), block):
+                self._fill(A[start : start + block], start, values)
         return A
 
     def offset(self, frame: pd.DataFrame) -> Array:

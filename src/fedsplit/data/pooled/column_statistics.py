@@ -25,9 +25,6 @@ from fedsplit.statistic import (
 )
 from fedsplit.sums import Summands
 
-MOST_CELLS = 100
-"""Of a histogram."""
-
 
 class Withheld(NamedTuple):
     """Which counts do not leave a client: those below the smallest that may.
@@ -81,8 +78,9 @@ class Histogram:
     cells: int
 
     def __post_init__(self) -> None:
-        if not 1 <= self.cells <= MOST_CELLS:
-            raise ValueError(f"a histogram of {self.cells} cells: 1 to {MOST_CELLS} are possible")
+        most = 100
+        if not 1 <= self.cells <= most:
+            raise ValueError(f"a histogram of {self.cells} cells: 1 to {most} are possible")
         if not (self.step > 0 and np.isfinite(self.edges).all()):
             raise ValueError("a histogram without finite cells")
 

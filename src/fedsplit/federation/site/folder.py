@@ -18,15 +18,15 @@ from fedsplit.federation.keys import SigningKey
 from fedsplit.federation.site.policy import Policy, policy_of, read_policy
 from fedsplit.federation.tables import given_value, in_toml
 
-EARLIER = ("questions.jsonl", "settings", "studies", "letters")
-"""What clients of earlier versions had in their folders."""
-
-UNKNOWN = "0" * 64
-
 
 def check_format(folder: Path) -> None:
     """Raise InputError for the folder of an earlier fedsplit, which holds what it disclosed."""
-    found = [name for name in EARLIER if (folder / name).exists()]
+    # what clients of earlier versions had in their folders
+    found = [
+        name
+        for name in ("questions.jsonl", "settings", "studies", "letters")
+        if (folder / name).exists()
+    ]
     if found:
         raise InputError(
             f"{folder}: belongs to an earlier fedsplit ({found[0]}), whose record of what was "
@@ -69,7 +69,7 @@ def create(
         if data is None:
             raise InputError(f"{path}: is not there yet: say which rows it is about (data)")
         # Whatever is wrong is said before anything is written.
-        own = policy_of({"name": "site", "coordinator": UNKNOWN, **given}, "site.toml")
+        own = policy_of({"name": "site", "coordinator": "0" * 64, **given}, "site.toml")
         for source in sources(own.data, reading=own.reading):
             source.names()
     try:

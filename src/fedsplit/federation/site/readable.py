@@ -20,12 +20,6 @@ from fedsplit.sums import Total
 if TYPE_CHECKING:
     from fedsplit.federation.site.site import Site
 
-WIDTH = 100
-
-MASKED = (
-    "before it is masked: the coordinator and the members can read the sum over all sites alone"
-)
-
 
 def readable(site: Site, response: Response) -> str:
     """A response in words and numbers."""
@@ -48,7 +42,10 @@ def readable(site: Site, response: Response) -> str:
         lines += _lines(decode_answer(request, sent.value), "  ")
         return "\n".join(lines) + "\n"
     plain = site.unmasked(state, sent)
-    lines += [f"  {MASKED}", *_lines(_summand(request.question, plain), "  ")]
+    masked = (
+        "before it is masked: the coordinator and the members can read the sum over all sites alone"
+    )
+    lines += [f"  {masked}", *_lines(_summand(request.question, plain), "  ")]
     lines += _lines({"all of it, as numbers": fixed_point.decode(plain)}, "  ")
     return "\n".join(lines) + "\n"
 
@@ -71,7 +68,7 @@ def _lines(value: Any, indent: str) -> Iterator[str]:
             text = ", ".join(map(str, value))
         if isinstance(value, np.ndarray):
             text = np.array2string(
-                value, max_line_width=WIDTH, threshold=sys.maxsize, floatmode="unique"
+                value, max_line_width=100, threshold=sys.maxsize, floatmode="unique"
             )
         yield from (indent + line for line in text.splitlines() or [""])
         return

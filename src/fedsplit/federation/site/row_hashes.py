@@ -24,15 +24,6 @@ from fedsplit.data.tables import Source
 Hashes: TypeAlias = NDArray[np.uint64]
 """Of cells, (n, p), or of rows, (n,)."""
 
-MISSING = "\x00"
-"""In the place of a missing value, whatever stands for it in the file."""
-
-IDENTIFYING = 0.9
-"""Columns identify rows if they have so many distinct values, relative to all columns together."""
-
-STABLE = 0.5
-"""Of the values of a column: one that has kept fewer says nothing about which rows are the same."""
-
 
 class Change(NamedTuple):
     """How one table differs from an earlier one.
@@ -73,7 +64,8 @@ def cell_hashes(source: Source, columns: Sequence[str], key: bytes) -> Hashes:
     found = np.empty((len(frame), len(columns)), dtype=np.uint64)
     for j, name in enumerate(columns):
         codes, distinct = pd.factorize(frame[name])
-        forms = [*map(_canonical, map(str, distinct)), MISSING]  # whose code is -1
+        # the last form is that of a missing value, whatever stands for it in the file
+        forms = [*map(_canonical, map(str, distinct)), "\x00"]  # whose code is -1
         start = blake2b(f"{name}\x1f".encode(), key=key, digest_size=8)
         found[:, j] = np.array([_digest(start.copy(), form) for form in forms], np.uint64)[codes]
     return found
@@ -89,8 +81,10 @@ def views(old: Hashes, new: Hashes) -> Iterator[tuple[Hashes, Hashes]]:
     """
     whole = _sums(old), _sums(new)
     yield whole
-    needed = [IDENTIFYING * len(pd.unique(each)) for each in whole]
-    kept = [j for j in range(old.shape[1]) if _overlap(old[:, j], new[:, j]) >= STABLE]
+    # columns identify rows if they have nearly as many distinct values as all together
+    needed = [0.9 * len(pd.unique(each)) for each in whole]
+    # a column that has kept fewer of its values does not say which rows are the same
+    kept = [j for j in range(old.shape[1]) if _overlap(old[:, j], new[:, j]) >= 0.5]
     stable = _sums(old[:, kept]), _sums(new[:, kept])
     without_one = ((stable[0] - old[:, j], stable[1] - new[:, j]) for j in kept)
     alone = ((old[:, j], new[:, j]) for j in kept)

@@ -55,11 +55,6 @@ from fedsplit.fixed_point import Limbs
 
 logger = logging.getLogger(__name__)
 
-LOG_SHORT = (
-    "its database is older than what it has sent: it was restored from a backup, and would forget "
-    "what it disclosed: its owner has to continue from the newest site.db, or begin with a new key"
-)
-
 
 class Site:
     """The rows of one organisation, and what answers questions about them.
@@ -552,7 +547,11 @@ class Site:
         if state is None:
             raise RequestError("this study was not proposed here: propose it again")
         if inquiry.head is not None and not self.record.contains(inquiry.head):
-            raise StateError(LOG_SHORT)
+            raise StateError(
+                "its database is older than what it has sent: it was restored from a backup, and "
+                "would forget what it disclosed: its owner has to continue from the newest "
+                "site.db, or begin with a new key"
+            )
         study = state.study
         if state.decision != "approved":
             raise RequestError(f"its owner's decision on this study is: {state.decision}")

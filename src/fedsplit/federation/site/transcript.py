@@ -25,10 +25,6 @@ from fedsplit.federation.questions import decode_request
 from fedsplit.federation.site.record import Record
 from fedsplit.federation.study import Study
 
-GRID = 2.0**-38
-"""How far apart two numbers can be, relative to the largest of their array, that other processors
-round to neighbours."""
-
 
 class Step(NamedTuple):
     """Where a secure study stands.
@@ -92,6 +88,8 @@ def agrees(own: Any, other: Any) -> bool:
         alike = isinstance(own, list | tuple) and isinstance(other, list | tuple)
         if not alike and not (isinstance(own, int | float) and isinstance(other, int | float)):
             return False
+    # other processors round to neighbours, this far apart relative to the largest
+    grid = 2.0**-38
     match own:
         case np.ndarray():
             if own.shape != other.shape or own.dtype != other.dtype:
@@ -99,9 +97,9 @@ def agrees(own: Any, other: Any) -> bool:
             if own.dtype != np.float64:
                 return bool(np.array_equal(own, other))
             scale = float(np.max(np.abs(own), initial=0.0))
-            return bool(np.all(np.abs(own - other) <= GRID * scale))
+            return bool(np.all(np.abs(own - other) <= grid * scale))
         case float():
-            return bool(abs(own - other) <= GRID * abs(own)) or own == other or own != own
+            return bool(abs(own - other) <= grid * abs(own)) or own == other or own != own
         case Mapping():
             return list(own) == list(other) and all(agrees(own[key], other[key]) for key in own)
         case list() | tuple():

@@ -15,9 +15,6 @@ from fedsplit.federation.words import in_lines, key_text, study_parts
 if TYPE_CHECKING:
     from fedsplit.federation.site.site import Site
 
-MOST_LEVELS = 12
-"""Of a column, that are shown."""
-
 
 class ColumnReading(NamedTuple):
     """How a column is read at a site.
@@ -98,7 +95,7 @@ def _columns(study: Study, read: Mapping[str, ColumnReading]) -> list[str]:
         if column not in getattr(analysis, "used", analysis.columns):
             text = f"{column} (only decides which rows are complete)"
         elif own.levels:
-            text += f": {listed((f'{name} {n:,}' for name, n in own.levels.items()), MOST_LEVELS)}"
+            text += f": {listed((f'{name} {n:,}' for name, n in own.levels.items()), 12)}"
             if absent := [str(each) for each in declared.get(column, ()) if each not in own.levels]:
                 text += f"; no row here has {listed(absent)}"
         found.append(text + (f"; {own.missing:,} missing" if own.missing else ""))

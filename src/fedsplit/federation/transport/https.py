@@ -59,9 +59,6 @@ INSTANCE, NAME = "Fedsplit-Instance", "Fedsplit-Name"
 """Headers, which no page in a browser can set: a random number of a site's process, and, without
 TLS, its name."""
 NOT_OURS = "is not a coordinator of fedsplit, check the address"
-NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
-DOUBT = "the connection broke; if this persists, the coordinator may not accept this certificate"
-"""A handshake that refuses a certificate ends without a word."""
 
 Connection: TypeAlias = web.WebSocketResponse | aiohttp.ClientWebSocketResponse[bool]
 Status: TypeAlias = Callable[[str], object]
@@ -781,13 +778,20 @@ class _SiteEnd:
                     f"its certificate is not accepted ({cause.verify_message}): check the address; "
                     "a proxy that inspects TLS has to let this address pass"
                 )
-            if isinstance(cause, ssl.SSLError) and cause.reason in NO_TLS:
+            if isinstance(cause, ssl.SSLError) and cause.reason in (
+                "WRONG_VERSION_NUMBER",
+                "RECORD_LAYER_FAILURE",
+            ):
                 self._give_up("does not use TLS")
         reasons = [text for text in map(_reason, causes) if text]
         if self._folder is None:
             return reasons[0] if reasons else "the connection broke; does it use TLS?"
         if not self._welcome and (not reasons or reasons[0] == os.strerror(errno.ECONNRESET)):
-            return DOUBT
+            # a handshake that refuses a certificate ends without a word
+            return (
+                "the connection broke; if this persists, the coordinator may not accept this "
+                "certificate"
+            )
         return reasons[0] if reasons else "the connection broke"
 
 

@@ -45,9 +45,6 @@ from fedsplit.regression.privacy import Privacy
 from fedsplit.statistic import RowSum, Values
 from fedsplit.threads import one_blas_thread
 
-RADIUS = "radius"
-"""What radii of balls of constant Hessians are counted as."""
-
 
 class DatasetCohort:
     """Clients whose rows are here.
@@ -196,9 +193,11 @@ class DatasetCohort:
         """Whether client j has disclosed few radii of balls of constant Hessians; it counts one."""
         dataset = self.datasets.get(self.rows[j].name)
         # where a radius changes along a line is a number of one row
-        if dataset is None or dataset.ledger.count(RADIUS) >= 16:
+        # what radii of balls of constant Hessians are counted as
+        radius = "radius"
+        if dataset is None or dataset.ledger.count(radius) >= 16:
             return False
-        dataset.ledger.add(f"{RADIUS} {dataset.ledger.count(RADIUS)}", [], [RADIUS])
+        dataset.ledger.add(f"{radius} {dataset.ledger.count(radius)}", [], [radius])
         return True
 
     @property

@@ -17,9 +17,6 @@ from fedsplit.losses.observations import Observations
 from fedsplit.regression.families.family import Family, shares
 from fedsplit.regression.families.response import Groups, pearson_parts
 
-ROWS = 1024
-"""So many rows are worked on together: they stay in the processor's cache."""
-
 
 def products_among(names: Sequence[str]) -> dict[int, tuple[int, int]]:
     """The columns that are products of two others, or the square of one, by their names."""
@@ -63,8 +60,10 @@ def combine(
     """
     high, low = _quotients(W, scale)
     found = np.empty((len(A), W.shape[1]))
-    for first in range(0, len(A), ROWS):
-        some = slice(first, first + ROWS)
+    # so many rows, worked on together, stay in the processor's cache
+    rows = 1024
+    for first in range(0, len(A), rows):
+        some = slice(first, first + rows)
         found[some] = _some(A[some], centre, high, low, products or {})
     return found
 

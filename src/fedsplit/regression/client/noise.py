@@ -167,9 +167,6 @@ def _at_most_one(above: int, below: int, source: Random) -> bool:
     return k % 2 == 1
 
 
-GRID_BITS = 40
-"""The noise has a scale of 2^GRID_BITS steps of the grid at least."""
-
 ROUNDING = 2.0**-21
 """More than what the rounding of products can add to the length of a row's vector, relatively."""
 
@@ -205,7 +202,8 @@ class Noise:
         """
         scale = MARGIN * noise_multiplier(privacy.epsilon, privacy.delta)
         scale *= (privacy.site_rows or 1) / math.sqrt(shares)
-        step = 2.0 ** (math.floor(math.log2(scale)) - GRID_BITS)
+        # so that σ has 2⁴⁰ steps of the grid at least, as ``privacy.SLACK`` assumes
+        step = 2.0 ** (math.floor(math.log2(scale)) - 40)
         return cls(math.ceil(scale / step), step)
 
     @property

@@ -32,9 +32,6 @@ UNSTATED = "unstated"
 MATRIX = "matrix"
 """What questions for matrices are counted as."""
 
-MOST_PROOFS = 16
-"""Of matrices, where the owner allows them for proofs only."""
-
 
 class Release:
     """The answer to one question on its way out of a cohort.
@@ -94,9 +91,11 @@ class Release:
                     f"client {name} has answered {len(ledger)} questions about its rows, and its "
                     f"rules allow {self._rules.points}"
                 )
-            if vectors and question.matrices and ledger.count(MATRIX) >= MOST_PROOFS:
+            # where the owner allows matrices for proofs only
+            most = 16
+            if vectors and question.matrices and ledger.count(MATRIX) >= most:
                 raise RequestError(
-                    f"client {name} has disclosed {MOST_PROOFS} matrices of its rows, and its "
+                    f"client {name} has disclosed {most} matrices of its rows, and its "
                     "owner allows no more"
                 )
         if self._rules.refuse or self._records:

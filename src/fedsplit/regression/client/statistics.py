@@ -121,11 +121,6 @@ class FitRows:
         return np.asarray(self.design.A @ self.frame.whiten)
 
 
-MOST_HISTOGRAMS = 8
-"""Of a column of the file, in all studies. A fit needs one for a function without knots, and the
-same one again is free. Which counts are withheld tells something about single rows each time."""
-
-
 @dataclass(frozen=True)
 class TableRows:
     """The complete rows of a client, before there is a design.
@@ -217,12 +212,13 @@ class OfArgument(Statistic):
         derived = (set(column.plan.types) for column in plan.derived.values())
         same = self.text, self.statistic, sorted(set(plan.types).union(*derived))
         columns = [call.columns for call in plan.parsed.pooled if call.text == self.text]
+        most = 8
         return [
             AnswerLimit(
                 f"histogram of {column}",
-                MOST_HISTOGRAMS,
+                most,
                 same,
-                f"it has disclosed {MOST_HISTOGRAMS} histograms of column {column}, and its rules "
+                f"it has disclosed {most} histograms of column {column}, and its rules "
                 f"allow no more: write the knots or breaks of {self.text}",
             )
             for column in dict.fromkeys(column for own in columns for column in own)

@@ -167,6 +167,10 @@ class Pool:
         return self.cross / (scaling.scale * scaling.unit) + self.weight * target * mean
 
 
+CANCELLING = 1e4
+"""Terms so many times larger than their sum are added up in twice the working precision."""
+
+
 @dataclass(frozen=True)
 class Orthonormal:
     """The columns whose coefficients the data determine, and how the rounds combine them.
@@ -189,8 +193,7 @@ class Orthonormal:
     @property
     def cancelling(self) -> bool:
         """Whether terms nearly cancel in the combinations."""
-        # terms so many times larger than their sum lose a quarter of its digits
-        return bool(np.abs(self.whiten).sum(axis=0).max(initial=0.0) > 1e4)
+        return bool(np.abs(self.whiten).sum(axis=0).max(initial=0.0) > CANCELLING)
 
 
 def orthogonalise(rows: CodedRows, pool: Pool, scaling: Scaling) -> Dialogue[Orthonormal]:
