@@ -3,7 +3,7 @@
 A record on disk is a head of ``HEAD`` bytes and its content. The head is ``MARK``, the length of
 the content in eight bytes, the SHA-256 of the content, and the CRC-32 of all these. The content is
 the length of an encoded ``RecordedQuestion`` in eight bytes, that itself, and the answers. Integers
-are little-endian. Why this is not SQLite: docs/decisions/0014.
+are little-endian. Why this is not SQLite: docs/decisions.md.
 """
 
 from __future__ import annotations
