@@ -52,20 +52,11 @@ class StatisticPart(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class RowSum:
-    """Σ_i w_i l_i r_iᵀ over n rows, (p, q).
+    """Σ_i w_i l_i r_iᵀ over n rows, (p, q)."""
 
-    Attributes
-    ----------
-    left : (n, p) array
-    right : (n, q) array or None
-        None for products of every two columns of ``left``.
-    weights : (n,) array or None
-        None for weights of 1.
-    """
-
-    left: Array
-    right: Array | None = None
-    weights: Array | None = None
+    left: Array  # (n, p)
+    right: Array | None = None  # (n, q): none for products of every two columns of ``left``
+    weights: Array | None = None  # (n,): none for weights of 1
 
     def value(self) -> Array:
         right = self.left if self.right is None else self.right
@@ -93,18 +84,11 @@ class MeanProducts:
 
     Products about the client's own means keep the digits of columns whose means are large beside
     their deviations. They are functions of the sums of 1, of the columns and of the products.
-
-    Attributes
-    ----------
-    columns : (n, q) array
-    weights : (n,) array
-    pairs : tuple of pairs of int
-        The columns of each product.
     """
 
-    columns: Array
-    weights: Array
-    pairs: Pairs
+    columns: Array  # (n, q)
+    weights: Array  # (n,)
+    pairs: Pairs  # the columns of each product
 
     # squares beyond float64 are reported by the server, which knows the column's sum of all clients
     @np.errstate(over="ignore", invalid="ignore")
@@ -144,21 +128,13 @@ class Computed:
     """Numbers that follow from sums over rows, and are computed in another way.
 
     A quadratic cost is computed from a Gram matrix, for example, and not row by row.
-
-    Attributes
-    ----------
-    numbers : array
-        Of the shape that the statistic states.
-    sums : sequence of RowSum, or callable
-        From which they follow, or what makes these where they are recorded; empty for what does not
-        depend on the rows, or was disclosed before.
-    limits : array or None
-        As in ``bounds``.
     """
 
-    numbers: Array
+    numbers: Array  # of the shape that the statistic states
+    # from which they follow, or what makes these where they are recorded; empty for what does not
+    # depend on the rows, or was disclosed before
     sums: Sequence[RowSum] | Callable[[], Sequence[RowSum]] = ()
-    limits: Array | None = None
+    limits: Array | None = None  # as in ``bounds``
 
     def value(self) -> Array:
         return self.numbers
@@ -208,23 +184,12 @@ class Shape(ABC):
 
 @dataclass(frozen=True)
 class Sums(Shape):
-    """Plain totals, (p, q).
-
-    Attributes
-    ----------
-    p : int
-    q : int or None
-        None for products of every two of p columns.
-    nonnegative : bool
-        Whether no number can be below 0, as of a count.
-    finite : bool
-        Whether no number can be infinite, as a cost far out can.
-    """
+    """Plain totals, (p, q)."""
 
     p: int = 1
-    q: int | None = 1
-    nonnegative: bool = False
-    finite: bool = True
+    q: int | None = 1  # none for products of every two of p columns
+    nonnegative: bool = False  # whether no number can be below 0, as of a count
+    finite: bool = True  # whether no number can be infinite, as a cost far out can
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -260,20 +225,12 @@ class Sums(Shape):
 
 @dataclass(frozen=True)
 class AboutMeans(Shape):
-    """``MeanProducts`` of q columns: (1 + q + r,).
-
-    Attributes
-    ----------
-    q : int
-    pairs : tuple of pairs of int
-        With the square of every column.
-    bounded : bool
-        Whether numbers are refused with which sums over clients would overflow; otherwise squares
-        beyond float64 are allowed, which have a message of their own.
-    """
+    """``MeanProducts`` of q columns: (1 + q + r,)."""
 
     q: int
-    pairs: Pairs
+    pairs: Pairs  # with the square of every column
+    # whether numbers are refused with which sums over clients would overflow; otherwise squares
+    # beyond float64 are allowed, which have a message of their own
     bounded: bool = False
 
     @property
@@ -343,15 +300,9 @@ class AboutMeans(Shape):
 
 @dataclass(frozen=True)
 class LogOfSum(Shape):
-    """The logarithm of a sum that may be beyond float64, (1, 1); as a secure sum it is cut off.
+    """The logarithm of a sum that may be beyond float64, (1, 1); as a secure sum it is cut off."""
 
-    Attributes
-    ----------
-    largest : float
-        In secure sums it is at most this, and at least its negative.
-    """
-
-    largest: float = 80.0
+    largest: float = 80.0  # in secure sums it is at most this, and at least its negative
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -378,22 +329,13 @@ class AnswerLimit(NamedTuple):
     """How many different statistics of one kind a client under rules answers.
 
     Where a count changes is a number of one row, and who may ask often finds it.
-
-    Attributes
-    ----------
-    kind : str
-        What they are counted as.
-    most : int
-    same : object or None
-        What two have in common that count once; None for the statistic and the plan.
-    refusal : str
-        What is said of one too many; empty if zeros are answered instead.
     """
 
-    kind: str
+    kind: str  # what they are counted as
     most: int
+    # what two have in common that count once; None for the statistic and the plan
     same: object = None
-    refusal: str = ""
+    refusal: str = ""  # what is said of one too many; empty if zeros are answered instead
 
 
 class Statistic(ABC):
@@ -401,20 +343,12 @@ class Statistic(ABC):
 
     A new one is a class, and a line of ``STATISTICS``. It states what it discloses, or it is
     none: both methods are abstract.
-
-    Attributes
-    ----------
-    matrices : int
-        How many matrices of a client's rows it discloses.
-    of_table : bool
-        Whether it is made of the complete rows of a table, before there is a design.
-    kind : str
-        Of the row that a question for it has in a trace.
     """
 
-    matrices: ClassVar[int] = 0
+    matrices: ClassVar[int] = 0  # how many matrices of a client's rows it discloses
+    # whether it is made of the complete rows of a table, before there is a design
     of_table: ClassVar[bool] = False
-    kind: ClassVar[str] = "handshake"
+    kind: ClassVar[str] = "handshake"  # of the row that a question for it has in a trace
 
     @classmethod
     def title(cls) -> str:

@@ -21,51 +21,28 @@ from fedsplit.regression.families import FAMILIES, family_of
 
 @dataclass(frozen=True)
 class Coding:
-    """How clients code their rows as numbers.
+    """How clients code their rows as numbers."""
 
-    Attributes
-    ----------
-    plan : Plan
-        What all clients agreed on.
-    strict : bool
-        Whether to refuse answers that could disclose single rows.
-    names : tuple of str
-        The clients of the cohort that take part; empty for all of them.
-    """
-
-    plan: Plan
-    strict: bool
-    names: tuple[str, ...]
+    plan: Plan  # what all clients agreed on
+    strict: bool  # whether to refuse answers that could disclose single rows
+    names: tuple[str, ...]  # the clients of the cohort that take part; empty for all of them
 
 
 @dataclass(frozen=True)
 class Frame:
-    """The coordinates of the rounds, and what a client's cost is in them.
+    """The coordinates of the rounds, and what a client's cost is in them."""
 
-    Attributes
-    ----------
-    scaling : Scaling
-        Of the columns and the target.
-    whiten : (p, r) array or None
-        What the scaled columns are multiplied by, so that they are orthonormal over all clients, or
-        so that r of them are left.
-    spread : float
-        The robust deviation of the residuals that parameters of the family are in units of, in the
-        unit of the files; 1 for parameters in the unit of the target.
-    symmetric : bool
-        Whether the coefficients are those of all classes, centred.
-    ridge : (d,) array
-        Of the whole objective.
-    precise : bool
-        Whether the products with ``whiten`` are formed in twice the working precision, because
-        large terms nearly cancel in them.
-    """
-
-    scaling: Scaling
+    scaling: Scaling  # of the columns and the target
+    # (p, r): what the scaled columns are multiplied by, so that they are orthonormal over all
+    # clients, or so that r of them are left
     whiten: Array | None
+    # the robust deviation of the residuals that parameters of the family are in units of, in the
+    # unit of the files; 1 for parameters in the unit of the target
     spread: float
-    symmetric: bool
-    ridge: Array
+    symmetric: bool  # whether the coefficients are those of all classes, centred
+    ridge: Array  # (d,): of the whole objective
+    # whether the products with ``whiten`` are formed in twice the working precision, because large
+    # terms nearly cancel in them
     precise: bool = False
 
     def without_ridge(self) -> Frame:

@@ -118,84 +118,47 @@ ROWS_AT_A_TIME = 4096
 
 
 class Moments(NamedTuple):
-    """The moments of a client's design; means and sums are weighted.
+    """The moments of a client's design; means and sums are weighted."""
 
-    Attributes
-    ----------
-    names : sequence of str
-        Of the p columns.
-    n : int
-        Rows.
-    weight : float
-        Sum of the weights.
-    mean : (p,) array
-        Of the columns.
-    scatter : (p, p) array
-        Σ w (a - mean)(a - mean)ᵀ.
-    target_mean, target_scatter : float
-        The same of the target.
-    log_exposed : float
-        log Σ w e^offset, which the sum of a target with a log link is compared with.
-    classes : tuple of int
-        Rows of each class; empty unless the target is a class.
-    floor : float
-        How far the best loss of a model that knows every row is above the floor of the loss: more
-        than 0 where a row stands for trials of both classes.
-    net_mean : float
-        The mean of y, the target less its offset.
-    cross : (p,) array
-        Σ w (a - mean)(y - net_mean): with the scatter it determines a fit of least squares. Empty
-        for other families, which have no use for it.
-    """
-
-    names: Sequence[str]
-    n: int
-    weight: float
-    mean: Array
-    scatter: Array
+    names: Sequence[str]  # of the p columns
+    n: int  # rows
+    weight: float  # sum of the weights
+    mean: Array  # (p,): of the columns
+    scatter: Array  # (p, p): Σ w (a - mean)(a - mean)ᵀ
+    # as of the columns
     target_mean: float
     target_scatter: float
+    # log Σ w e^offset, which the sum of a target with a log link is compared with
     log_exposed: float
-    classes: tuple[int, ...] = ()
+    classes: tuple[int, ...] = ()  # rows of each class; empty unless the target is a class
+    # how far the best loss of a model that knows every row is above the floor of the loss: more
+    # than 0 where a row stands for trials of both classes
     floor: float = 0.0
-    net_mean: float = 0.0
+    net_mean: float = 0.0  # the mean of y, the target less its offset
+    # (p,): Σ w (a - mean)(y - net_mean): with the scatter it determines a fit of least squares.
+    # Empty for other families, which have no use for it.
     cross: Array = np.zeros(0)
 
 
 class Scaling(NamedTuple):
-    """The coordinates of the rounds: columns (a - centre)/scale, and a target (b - origin)/unit.
+    """The coordinates of the rounds: columns (a - centre)/scale, and a target (b - origin)/unit."""
 
-    Attributes
-    ----------
-    centre, scale : (p,) arrays
-    origin : float
-        What the target is measured from: digits of a mean that is large beside the deviation would
-        be lost to the residuals.
-    """
-
-    centre: Array
-    scale: Array
+    centre: Array  # (p,)
+    scale: Array  # (p,)
     unit: float
+    # what the target is measured from: digits of a mean that is large beside the deviation would be
+    # lost to the residuals
     origin: float = 0.0
 
 
 class Recession(NamedTuple):
-    """A direction along which no row's loss rises, and that of some rows falls for ever.
+    """A direction along which no row's loss rises, and that of some rows falls for ever."""
 
-    Attributes
-    ----------
-    centre, scale : tuples of p floats
-        Of the columns.
-    whiten : tuple of p tuples of r floats
-        What the scaled columns are multiplied by.
-    direction : tuple of r floats
-        In coefficients of the products.
-    """
-
+    # of the columns
     centre: tuple[float, ...]
     scale: tuple[float, ...]
-    whiten: tuple[tuple[float, ...], ...]
-    direction: tuple[float, ...]
+    whiten: tuple[tuple[float, ...], ...]  # what the scaled columns are multiplied by
+    direction: tuple[float, ...]  # in coefficients of the products
 
     def moves(self, A: Array) -> Array:
         """How the predictor of each row of A, (n, p), moves along the direction: its sign."""
@@ -204,14 +167,9 @@ class Recession(NamedTuple):
 
 
 class Calibration(NamedTuple):
-    """Counts between the BINS; bins too small to disclose are left out.
+    """Counts between the BINS; bins too small to disclose are left out."""
 
-    Attributes
-    ----------
-    rows, predicted, observed : (16,) arrays
-        Rows, the sum of their predicted probabilities, and rows of class 1.
-    """
-
+    # (16,): rows, the sum of their predicted probabilities, and rows of class 1
     rows: Array
     predicted: Array
     observed: Array
@@ -222,41 +180,20 @@ class Design:
     """The design of one client.
 
     It is scaled in place, since a second copy of A could exceed the memory of a client.
-
-    Attributes
-    ----------
-    name : str
-        Of the client.
-    columns : sequence of str
-        The names of the p columns.
-    A : (n, p) array
-        In the units of the file until ``scale``.
-    b : (n,) array
-        The target, in the units of the file; numbers of classes, from 0, of a classifier.
-    w : (n,) array
-        Weights above zero.
-    o : (n,) array
-        Offsets.
-    classes : int
-        How many classes the target has; 0 unless it is a class.
-    scaling : Scaling or None
-        How A was scaled.
-    groups : Groups or None
-        Of a grouped target, whose rows here are of one class each.
-    index : (n,) array of int
-        Which rows of the client these are, from 0.
     """
 
-    name: str
+    name: str  # of the client
     family: Family
-    columns: Sequence[str]
-    A: Array
+    columns: Sequence[str]  # the names of the p columns
+    A: Array  # (n, p): in the units of the file until ``scale``
+    # (n,): the target, in the units of the file; numbers of classes, from 0, of a classifier
     b: Array
-    w: Array
-    o: Array
-    classes: int = 0
-    scaling: Scaling | None = None
-    groups: Groups | None = None
+    w: Array  # (n,): weights above zero
+    o: Array  # (n,): offsets
+    classes: int = 0  # how many classes the target has; 0 unless it is a class
+    scaling: Scaling | None = None  # how A was scaled
+    groups: Groups | None = None  # of a grouped target, whose rows here are of one class each
+    # (n,): which rows of the client these are, from 0
     index: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
 
     @property

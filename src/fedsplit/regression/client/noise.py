@@ -39,17 +39,10 @@ from fedsplit.regression.privacy import Privacy
 
 
 class BoundedRows(NamedTuple):
-    """Rows a with ‖a‖ ≤ R.
+    """Rows a with ‖a‖ ≤ R."""
 
-    Attributes
-    ----------
-    A : (n, p) array
-        In declared units, scaled down where they were longer.
-    b, w, o : (n,) arrays
-        Target, weights and offsets.
-    """
-
-    A: Array
+    A: Array  # (n, p): in declared units, scaled down where they were longer
+    # (n,): target, weights and offsets
     b: Array
     w: Array
     o: Array
@@ -178,18 +171,10 @@ _HALF_BITS = 31
 
 @dataclass(frozen=True)
 class Noise:
-    """Noise on a grid.
+    """Noise on a grid."""
 
-    Attributes
-    ----------
-    sigma : int
-        Its scale, in steps.
-    step : float
-        Of the grid: a power of two.
-    """
-
-    sigma: int
-    step: float
+    sigma: int  # its scale, in steps
+    step: float  # of the grid: a power of two
 
     @classmethod
     def of(cls, privacy: Privacy, shares: int) -> Noise:
@@ -223,20 +208,13 @@ def length_of(p: int, last: bool) -> int:
 
 @dataclass(frozen=True)
 class RowVectors:
-    """The vectors u_i of a question, at a point x.
-
-    Attributes
-    ----------
-    number : int
-        Of the question, from 1.
-    x : (p,) array
-    """
+    """The vectors u_i of a question, at a point x."""
 
     family: Family
     privacy: Privacy
     bounds: DerivativeBounds
-    number: int
-    x: Array
+    number: int  # of the question, from 1
+    x: Array  # (p,)
 
     def of(self, rows: BoundedRows) -> Array:
         """u_i of some rows, (n, length), each a function of its row alone."""

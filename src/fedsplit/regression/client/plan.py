@@ -31,21 +31,12 @@ from fedsplit.regression.families.response import check_rows
 
 
 class ReadColumns(NamedTuple):
-    """Columns as all clients read them.
+    """Columns as all clients read them."""
 
-    Attributes
-    ----------
-    values : dict of str to Values
-        Numbers as float64, categories as categoricals of levels.
-    orders : dict of str to bool
-        The categories that the source stores as such, and whether their order has a meaning.
-    merged : dict of str to str
-        By category, a code such as 01 that was read as the number 1.
-    """
-
-    values: dict[str, Values]
+    values: dict[str, Values]  # numbers as float64, categories as categoricals of levels
+    # the categories that the source stores as such, and whether their order has a meaning
     orders: dict[str, bool]
-    merged: dict[str, str]
+    merged: dict[str, str]  # by category, a code such as 01 that was read as the number 1
 
 
 def read_columns(
@@ -91,48 +82,31 @@ def read_leniently(
 
 @dataclass(frozen=True)
 class BasicPlan:
-    """A plan of columns that the clients' tables have.
-
-    Attributes
-    ----------
-    formula, family : str
-    levels : mapping of str to sequence
-        The levels of each category over all clients, the reference first; in a draft those that
-        are declared.
-    types : mapping of str to Type
-        What each column is read as; in a draft those that are declared.
-    classes : sequence
-        The classes of a target column, the reference first; empty if it holds numbers.
-    weights, offset, exposure : str or None
-        Columns, or expressions over columns.
-    state : mapping of str to State
-        What functions such as ``poly(x, 2)`` know of the rows of all clients, by their text.
-    others : sequence of str
-        Columns that only decide which rows are complete.
-    categories : sequence of str
-        Columns that the formula, the family, the user or a file declares to be categories. A column
-        of text is one without being declared.
-    draft : bool
-        Whether types and levels are still to be agreed on: those that it has are declared.
-    excluded : sequence of str
-        Columns that ``.`` in the formula of a draft does not stand for.
-    parameters : mapping of str to float
-        Those of the family, by name; others are as the table of families has them.
-    """
+    """A plan of columns that the clients' tables have."""
 
     formula: str
     family: str
+    # the levels of each category over all clients, the reference first; in a draft those that are
+    # declared
     levels: Mapping[str, Sequence[Level]] = field(default_factory=dict)
+    # what each column is read as; in a draft those that are declared
     types: Mapping[str, Type] = field(default_factory=dict)
+    # the classes of a target column, the reference first; empty if it holds numbers
     classes: Sequence[Level] = ()
+    # columns, or expressions over columns
     weights: str | None = None
     offset: str | None = None
     exposure: str | None = None
+    # what functions such as ``poly(x, 2)`` know of the rows of all clients, by their text
     state: Mapping[str, State] = field(default_factory=dict)
-    others: Sequence[str] = ()
+    others: Sequence[str] = ()  # columns that only decide which rows are complete
+    # Columns that the formula, the family, the user or a file declares to be categories. A column
+    # of text is one without being declared.
     categories: Sequence[str] = ()
+    # whether types and levels are still to be agreed on: those that it has are declared
     draft: bool = False
-    excluded: Sequence[str] = ()
+    excluded: Sequence[str] = ()  # columns that ``.`` in the formula of a draft does not stand for
+    # those of the family, by name; others are as the table of families has them
     parameters: Mapping[str, float] = field(default_factory=dict)
 
     def __getstate__(self) -> dict[str, object]:
@@ -307,17 +281,10 @@ class DerivedColumn:
     """A column that no table has: the mean that a fitted model predicts for each row.
 
     Any client computes it from the plan and the coefficients, so that no value of it ever travels.
-
-    Attributes
-    ----------
-    plan : BasicPlan
-        The plan of the fitted model.
-    coefficients : sequence of float
-        Those of the columns of its design.
     """
 
-    plan: BasicPlan
-    coefficients: Sequence[float]
+    plan: BasicPlan  # the plan of the fitted model
+    coefficients: Sequence[float]  # those of the columns of its design
 
     @classmethod
     def of(cls, plan: Plan, coefficients: Sequence[float] | Array) -> DerivedColumn:
@@ -349,15 +316,10 @@ class DerivedColumn:
 
 @dataclass(frozen=True)
 class Plan(BasicPlan):
-    """A plan whose weights, offset, exposure and terms may name derived columns.
+    """A plan whose weights, offset, exposure and terms may name derived columns."""
 
-    Attributes
-    ----------
-    derived : mapping of str to DerivedColumn
-        Columns beside those of the tables. Their own plans have none, so that the type of a message
-        is not recursive.
-    """
-
+    # Columns beside those of the tables. Their own plans have none, so that the type of a message
+    # is not recursive.
     derived: Mapping[str, DerivedColumn] = field(default_factory=dict)
 
     @cached_property
@@ -391,26 +353,14 @@ class Plan(BasicPlan):
 
 
 class ReadRows(NamedTuple):
-    """A client's rows by a plan.
+    """A client's rows by a plan."""
 
-    Attributes
-    ----------
-    key : tuple
-        What they depend on, as in ``Plan.rows_key``.
-    rows : int
-        The number of all rows.
-    frame : (n, c) DataFrame
-        Those that lack no value, with their places in the source as the index.
-    missing : dict of str to int
-        The number of missing values of each column.
-    orders, merged : dict
-        As in ``ReadColumns``.
-    """
-
-    key: tuple[object, ...]
-    rows: int
+    key: tuple[object, ...]  # what they depend on, as in ``Plan.rows_key``
+    rows: int  # the number of all rows
+    # (n, c): those that lack no value, with their places in the source as the index
     frame: pd.DataFrame
-    missing: dict[str, int]
+    missing: dict[str, int]  # the number of missing values of each column
+    # as in ``ReadColumns``
     orders: dict[str, bool]
     merged: dict[str, str]
 

@@ -46,22 +46,14 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
 
 @dataclass(frozen=True)
 class DeclaredColumns:
-    """Columns (a - centre)/scale, of values between two ends.
+    """Columns (a - centre)/scale, of values between two ends."""
 
-    Attributes
-    ----------
-    low, high : (p,) arrays
-        The ends; infinite where none are declared.
-    centre, scale : (p,) arrays
-    intercept : bool
-        Whether the first column is the constant.
-    """
-
+    # (p,): the ends; infinite where none are declared
     low: Array
     high: Array
-    centre: Array
-    scale: Array
-    intercept: bool
+    centre: Array  # (p,)
+    scale: Array  # (p,)
+    intercept: bool  # whether the first column is the constant
 
     @classmethod
     def of(

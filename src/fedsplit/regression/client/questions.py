@@ -38,15 +38,9 @@ if TYPE_CHECKING:
 
 
 class FitQuestion(Question):
-    """A question about the rows of a cohort, answered by a list with one entry per client.
+    """A question about the rows of a cohort, answered by a list with one entry per client."""
 
-    Attributes
-    ----------
-    kind : str
-        Of the row that it has in a trace.
-    """
-
-    kind: ClassVar[Kind] = "handshake"
+    kind: ClassVar[Kind] = "handshake"  # of the row that it has in a trace
     coding: Coding | None
 
     @abstractmethod
@@ -116,34 +110,19 @@ class FitQuestion(Question):
 
 
 class SumAnswer(NamedTuple):
-    """What one client answers to ``SumQuestion``.
+    """What one client answers to ``SumQuestion``."""
 
-    Attributes
-    ----------
-    values : mapping of str to mapping of str to array
-        By the name of a statistic, its parts.
-    warnings : sequence of Finding
-        What they could disclose of single rows.
-    """
-
-    values: Mapping[str, Mapping[str, Array]]
-    warnings: Sequence[Finding] = ()
+    values: Mapping[str, Mapping[str, Array]]  # by the name of a statistic, its parts
+    warnings: Sequence[Finding] = ()  # what they could disclose of single rows
 
 
 @dataclass(frozen=True)
 class SumQuestion(FitQuestion):
-    """Sums over the rows of a plan, or over the rows that a fit was prepared with.
+    """Sums over the rows of a plan, or over the rows that a fit was prepared with."""
 
-    Attributes
-    ----------
-    statistics : mapping of str to Statistic
-        By names of the asker's own.
-    coding : Coding or None
-        None for rows in the coordinates that the key of the request names. Of a draft a client
-        answers None where its columns cannot be read before types are agreed on.
-    """
-
-    statistics: Mapping[str, Statistic]
+    statistics: Mapping[str, Statistic]  # by names of the asker's own
+    # None for rows in the coordinates that the key of the request names. Of a draft a client
+    # answers None where its columns cannot be read before types are agreed on.
     coding: Coding | None = None
 
     answer_type = list[SumAnswer | None]
@@ -251,38 +230,21 @@ class Settle(FitQuestion):
 
 
 class NoisedSum(NamedTuple):
-    """A sum with noise, on a grid: the sum of two arrays, (k,), which are exact.
+    """A sum with noise, on a grid: the sum of two arrays, (k,), which are exact."""
 
-    Attributes
-    ----------
-    high, low : (k,) arrays
-    """
-
-    high: Array
-    low: Array
+    high: Array  # (k,)
+    low: Array  # (k,)
 
 
 @dataclass(frozen=True)
 class NoisySums(FitQuestion):
-    """Gradient and Hessian at a point, with noise: all that a fit with dp ever asks.
+    """Gradient and Hessian at a point, with noise: all that a fit with dp ever asks."""
 
-    Attributes
-    ----------
-    coding : Coding
-        Whose plan has nothing in it but what the study declares.
-    number : int
-        Of the question, from 1 to ``privacy.rounds``.
-    x : (p,) array
-        The point, in coefficients of the declared columns.
-    shares : int
-        Among how many clients the noise is shared; 1 where each adds all of it.
-    """
-
-    coding: Coding
+    coding: Coding  # whose plan has nothing in it but what the study declares
     privacy: Privacy
-    number: int
-    x: Array
-    shares: int = 1
+    number: int  # of the question, from 1 to ``privacy.rounds``
+    x: Array  # (p,): the point, in coefficients of the declared columns
+    shares: int = 1  # among how many clients the noise is shared; 1 where each adds all of it
 
     answer_type = list[NoisedSum]
     kind = "round"
@@ -327,49 +289,28 @@ class NoisySums(FitQuestion):
 
 
 class RowCounts(NamedTuple):
-    """How many rows a client has, and how many of them have each level.
+    """How many rows a client has, and how many of them have each level."""
 
-    Attributes
-    ----------
-    types : mapping of str to Type
-        What each column was read as.
-    rows, complete : int
-        All rows, and those that lack no value.
-    missing : mapping of str to int
-        The number of missing values of each column.
-    levels : mapping
-        The levels of each category, with the number of complete rows that have each.
-    orders : mapping of str to bool
-        The categories whose levels are in the order in which the client has them stored, and
-        whether that order has a meaning, as that of small, medium and large.
-    warnings : sequence of Finding
-        What this could disclose of single rows.
-    """
-
-    types: Mapping[str, Type]
+    types: Mapping[str, Type]  # what each column was read as
+    # all rows, and those that lack no value
     rows: int
     complete: int
-    missing: Mapping[str, int]
+    missing: Mapping[str, int]  # the number of missing values of each column
+    # the levels of each category, with the number of complete rows that have each
     levels: Mapping[str, Mapping[Level, int]]
+    # the categories whose levels are in the order in which the client has them stored, and whether
+    # that order has a meaning, as that of small, medium and large
     orders: Mapping[str, bool]
-    warnings: Sequence[Finding]
+    warnings: Sequence[Finding]  # what this could disclose of single rows
 
 
 class SurveyAnswer(NamedTuple):
-    """What a client answers to ``Survey``.
+    """What a client answers to ``Survey``."""
 
-    Attributes
-    ----------
-    names : tuple of str
-        The names of all its columns; empty if the plan was no draft.
-    profiles : mapping of str to ColumnProfile or None
-        What the columns of a draft can be read as; None for one that cannot be read at all.
-    counts : RowCounts or None
-        None if the columns cannot be counted as this client alone would read them.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # the names of all its columns; empty if the plan was no draft
+    # what the columns of a draft can be read as; None for one that cannot be read at all
     profiles: Mapping[str, ColumnProfile | None]
+    # none if the columns cannot be counted as this client alone would read them
     counts: RowCounts | None
 
     @property

@@ -44,53 +44,26 @@ from fedsplit.statistic import (
 
 
 class CostAt(NamedTuple):
-    """The cost of one client at a point of the rounds, without a ridge.
-
-    Attributes
-    ----------
-    slope : (d,) array
-    curvature : callable
-        Computes the Hessian, (d, d), where that is wanted.
-    discloses : callable
-        The sums over rows that all of it was made of.
-    """
+    """The cost of one client at a point of the rounds, without a ridge."""
 
     value: float
-    slope: Array
-    curvature: Callable[[], Array]
-    discloses: Callable[[], list[RowSum]]
+    slope: Array  # (d,)
+    curvature: Callable[[], Array]  # computes the Hessian, (d, d), where that is wanted
+    discloses: Callable[[], list[RowSum]]  # the sums over rows that all of it was made of
 
 
 @dataclass(frozen=True)
 class FitRows:
-    """The rows of one client by a plan, and their cost.
-
-    Attributes
-    ----------
-    design : Design
-        In the units of the files, or scaled where there is a frame.
-    rules : Rules
-        Those under which the client answers.
-    matrices : bool
-        Whether the client tells matrices in every round.
-    guarded : bool
-        Whether points are under rules.
-    m : int
-        How many clients take part.
-    frame : Frame or None
-        The coordinates of the rounds.
-    cost : callable or None
-        The cost at a point of the rounds.
-    """
+    """The rows of one client by a plan, and their cost."""
 
     plan: Plan
-    design: Design
-    rules: Rules
-    matrices: bool = True
-    guarded: bool = False
-    m: int = 0
-    frame: Frame | None = None
-    cost: Callable[[Array], CostAt] | None = None
+    design: Design  # in the units of the files, or scaled where there is a frame
+    rules: Rules  # those under which the client answers
+    matrices: bool = True  # whether the client tells matrices in every round
+    guarded: bool = False  # whether points are under rules
+    m: int = 0  # how many clients take part
+    frame: Frame | None = None  # the coordinates of the rounds
+    cost: Callable[[Array], CostAt] | None = None  # the cost at a point of the rounds
 
     @property
     def directions(self) -> bool:
@@ -123,20 +96,12 @@ class FitRows:
 
 @dataclass(frozen=True)
 class TableRows:
-    """The complete rows of a client, before there is a design.
+    """The complete rows of a client, before there is a design."""
 
-    Attributes
-    ----------
-    name : str
-        Of the client.
-    withheld : Withheld
-        Which counts do not leave the client.
-    """
-
-    name: str
+    name: str  # of the client
     plan: Plan
     frame: ModelFrame
-    withheld: Withheld
+    withheld: Withheld  # which counts do not leave the client
 
     @property
     def used(self) -> Mask:
@@ -182,15 +147,9 @@ class RowsInside(Statistic):
 
 @dataclass(frozen=True)
 class OfArgument(Statistic):
-    """A statistic of the argument of a function in the formula: ``part``.
+    """A statistic of the argument of a function in the formula: ``part``."""
 
-    Attributes
-    ----------
-    text : str
-        Of the call, such as ``scale(x)``.
-    """
-
-    text: str
+    text: str  # of the call, such as ``scale(x)``
     statistic: ColumnStatistic
 
     of_table = True
@@ -318,16 +277,10 @@ def _pairs(p: int, net: bool) -> Pairs:
 
 @dataclass(frozen=True)
 class CombinedProducts(Statistic):
-    """Σ w y yᵀ of combinations y = Dᵀa of the scaled columns a: ``products``, (k, k).
-
-    Attributes
-    ----------
-    directions : (p, k) array
-        D.
-    """
+    """Σ w y yᵀ of combinations y = Dᵀa of the scaled columns a: ``products``, (k, k)."""
 
     scaling: Scaling
-    directions: Array
+    directions: Array  # (p, k): D
 
     def shapes(self, plan: Any) -> Mapping[str, Shape]:
         return {"products": Sums(self.directions.shape[1], None)}
@@ -351,19 +304,11 @@ class CostAlong(Statistic):
     """The cost at a point x of the rounds, (d,), without its ridge, along k directions.
 
     The parts are ``value``, f(x); ``slope``, Dᵀ∇f(x); and ``curvature``, Dᵀ∇²f(x)D.
-
-    Attributes
-    ----------
-    x : (d,) array
-    directions : (d, k) array
-        D.
-    curved : bool
-        Whether the curvature is wanted too.
     """
 
-    x: Array
-    directions: Array
-    curved: bool = False
+    x: Array  # (d,)
+    directions: Array  # (d, k): D
+    curved: bool = False  # whether the curvature is wanted too
 
     kind = "end"
 
@@ -469,19 +414,11 @@ class ResidualSizes(Statistic):
     of targets with the same column it answers few. Rows are not left out: residuals near 0 fall
     into many cells, and without them the median would be that of larger ones. Without rules the
     counts of all clients are those of their rows together, however these are split.
-
-    Attributes
-    ----------
-    x : (p,) array
-    unit : float
-        The residual of size 1, in the unit of the files.
-    sizes : Histogram
-        Of their logarithms to the base 2.
     """
 
-    x: Array
-    unit: float
-    sizes: Histogram
+    x: Array  # (p,)
+    unit: float  # the residual of size 1, in the unit of the files
+    sizes: Histogram  # of their logarithms to the base 2
 
     kind = "setup"
 
@@ -504,17 +441,10 @@ class ResidualSizes(Statistic):
 
 @dataclass(frozen=True)
 class LogLikelihood(Statistic):
-    """The log-likelihood at a point x of the scaled columns, ``total``.
+    """The log-likelihood at a point x of the scaled columns, ``total``."""
 
-    Attributes
-    ----------
-    x : (p,) array
-    dispersion : float
-        Its φ.
-    """
-
-    x: Array
-    dispersion: float
+    x: Array  # (p,)
+    dispersion: float  # its φ
 
     kind = "end"
 
@@ -553,18 +483,10 @@ class PearsonSquares(Statistic):
 
 @dataclass(frozen=True)
 class ExpectedInformation(Statistic):
-    """Σ_i w_i (dμ_i/dη_i)²/V(μ_i) a_i a_iᵀ at x: ``information`` of the columns of the rounds.
+    """Σ_i w_i (dμ_i/dη_i)²/V(μ_i) a_i a_iᵀ at x: ``information`` of the columns of the rounds."""
 
-    Attributes
-    ----------
-    x : (p,) array
-        Of the scaled columns.
-    r : int
-        How many columns the rounds have.
-    """
-
-    x: Array
-    r: int
+    x: Array  # (p,): of the scaled columns
+    r: int  # how many columns the rounds have
 
     matrices = 1
 

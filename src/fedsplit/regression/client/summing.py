@@ -24,14 +24,9 @@ if TYPE_CHECKING:
 
 
 class Memory(NamedTuple):
-    """What a cohort that tells sums alone keeps from one question to the next.
+    """What a cohort that tells sums alone keeps from one question to the next."""
 
-    Attributes
-    ----------
-    last : tuple of str and LastModels, or None
-        The last models, with the key that they were made under.
-    """
-
+    # the last models, with the key that they were made under
     last: tuple[str, LastModels] | None = None
 
 

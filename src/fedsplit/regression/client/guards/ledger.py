@@ -144,15 +144,9 @@ BLOCK = 2**13
 
 
 class Disclosed(NamedTuple):
-    """Sums over rows that are disclosed.
+    """Sums over rows that are disclosed."""
 
-    Attributes
-    ----------
-    rows : (n,) array of int
-        The numbers of the rows; one that comes twice has two terms.
-    """
-
-    rows: NDArray[np.intp]
+    rows: NDArray[np.intp]  # (n,): the numbers of the rows; one that comes twice has two terms
     sums: RowSum
 
     @property

@@ -155,20 +155,12 @@ def rounded_again(question: CostQuestion, answer: Answer, watched: StackedClient
 
 @dataclass
 class Watch:
-    """How sums over rows are made for one question, and which ones were.
+    """How sums over rows are made for one question, and which ones were."""
 
-    Attributes
-    ----------
-    rounds : bool
-        Whether sums are rounded.
-    check : callable
-        Called with the number of a client and its predictors at a point.
-    radius : callable
-        Whether the radius of a ball in which a client's Hessian is constant may leave it.
-    """
-
-    rounds: bool = False
+    rounds: bool = False  # whether sums are rounded
+    # called with the number of a client and its predictors at a point
     check: Callable[[int, Array], None] = lambda j, eta: None
+    # whether the radius of a ball in which a client's Hessian is constant may leave it
     radius: Callable[[int], bool] = lambda j: True
     _sums: dict[int, list[RowSum]] = field(default_factory=dict)
 
@@ -216,22 +208,12 @@ class Watch:
 
 @dataclass(frozen=True, eq=False)
 class WatchedRows(DenseDesign):
-    """Rows of which sums are recorded, and rounded relative to the most that they could be.
-
-    Attributes
-    ----------
-    clients : (k,) array of int
-        Whose rows they are.
-    used : (k, n) array
-        0 for padding.
-    root : (k, n) array or None
-        What the rows are multiplied by.
-    """
+    """Rows of which sums are recorded, and rounded relative to the most that they could be."""
 
     watch: Watch
-    clients: NDArray[np.intp]
-    used: Array
-    root: Array | None = None
+    clients: NDArray[np.intp]  # (k,): whose rows they are
+    used: Array  # (k, n): 0 for padding
+    root: Array | None = None  # (k, n): what the rows are multiplied by
 
     def __getitem__(self, clients: list[int] | slice) -> WatchedRows:
         return WatchedRows(
@@ -371,21 +353,13 @@ class RoundedLeastSquares(LeastSquares):
 
 @dataclass(frozen=True, eq=False)
 class RoundedTerms(QuadraticTerms):
-    """f = ½eᵀHe + gᵀe + f(u), with e = x - u and numbers that were rounded.
+    """f = ½eᵀHe + gᵀe + f(u), with e = x - u and numbers that were rounded."""
 
-    Attributes
-    ----------
-    H : (k, d, d) array
-    u, g : (k, d) arrays
-        The point, and ∇f(u).
-    f : (k,) array
-        f(u).
-    """
-
-    H: Array
+    H: Array  # (k, d, d)
+    # (k, d): the point, and ∇f(u)
     u: Array
     g: Array
-    f: Array
+    f: Array  # (k,): f(u)
 
     @property
     def k(self) -> int:

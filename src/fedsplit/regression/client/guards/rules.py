@@ -20,41 +20,24 @@ class Rules:
     """What a client tells of its rows, and what it does not.
 
     Without rules of its owner a client has the default ones, which only warn.
-
-    Attributes
-    ----------
-    refuse : bool
-        Whether an answer that breaks a rule is refused, rather than sent with a warning. Only
-        then sums are rounded, and what is disclosed is recorded.
-    smallest : int
-        k: no answer may describe fewer rows than this by themselves.
-    rows : int
-        The least number of rows that are described at all.
-    parameters : float
-        The greatest number of parameters per row.
-    leverage : float or None
-        The greatest leverage h that a row may have in all that was disclosed (see ``leverage``);
-        None reports it to the owner, and refuses nothing.
-    person : str or None
-        A column that says whose row each is: the leverage is then that of all rows of a person.
-    predictor : float
-        The greatest |a_iᵀx + o_i| of a row at a point that is asked about, unless the loss is
-        quadratic; in units of the target where it has units.
-    points : int
-        How many different questions about the same rows are answered.
-    matrices : bool
-        Whether matrices are told in every round, and not for proofs only.
     """
 
+    # Whether an answer that breaks a rule is refused, rather than sent with a warning. Only then
+    # sums are rounded, and what is disclosed is recorded.
     refuse: bool = False
-    smallest: int = SMALLEST_CELL
-    rows: int = 10
-    parameters: float = 1 / 3
+    smallest: int = SMALLEST_CELL  # k: no answer may describe fewer rows than this by themselves
+    rows: int = 10  # the least number of rows that are described at all
+    parameters: float = 1 / 3  # the greatest number of parameters per row
+    # the greatest leverage h that a row may have in all that was disclosed (see ``leverage``); None
+    # reports it to the owner, and refuses nothing
     leverage: float | None = None
+    # A column that says whose row each is: the leverage is then that of all rows of a person
     person: str | None = None
+    # the greatest |a_iᵀx + o_i| of a row at a point that is asked about, unless the loss is
+    # quadratic; in units of the target where it has units
     predictor: float = 40.0
-    points: int = 1_000
-    matrices: bool = True
+    points: int = 1_000  # how many different questions about the same rows are answered
+    matrices: bool = True  # whether matrices are told in every round, and not for proofs only
 
     @classmethod
     def strict(cls) -> Rules:

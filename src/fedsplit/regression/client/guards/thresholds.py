@@ -58,27 +58,13 @@ def _numbers_of(value: Any) -> Iterator[Array]:
 
 
 class Finding(NamedTuple):
-    """Something about one client, or one of several fits.
+    """Something about one client, or one of several fits."""
 
-    Attributes
-    ----------
-    name : str
-        Of what it is about.
-    one : str
-        The whole sentence, where it is the only one of its kind.
-    many : str
-        What follows the number of those that it is said of, where there are several.
-    detail : str
-        How it is named among several.
-    rule : str
-        The key of a policy that it breaks, if it breaks one.
-    """
-
-    name: str
-    one: str
-    many: str
-    detail: str
-    rule: str = ""
+    name: str  # of what it is about
+    one: str  # the whole sentence, where it is the only one of its kind
+    many: str  # what follows the number of those that it is said of, where there are several
+    detail: str  # how it is named among several
+    rule: str = ""  # the key of a policy that it breaks, if it breaks one
 
     @classmethod
     def of_client(cls, name: str, what: str) -> Finding:
