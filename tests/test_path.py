@@ -8,8 +8,6 @@ from sklearn.linear_model import LogisticRegression, enet_path, lasso_path
 
 import fedsplit as fs
 from fedsplit.arrays import Array
-from fedsplit.regression.client.design import Design, Scaling
-from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.path import RegularisationPath
 from problems import problem
 from real import UNEVEN, diabetes, randhie, split
@@ -205,16 +203,6 @@ def test_a_state_goes_on_under_another_penalty() -> None:
     assert warm.converged
     assert warm.rounds < cold.rounds
     np.testing.assert_allclose(warm.x, cold.x, atol=1e-5)  # as far as the gaps prove
-
-
-def test_restored_rows_are_those_before_scaling() -> None:
-    A = np.random.default_rng(0).standard_normal((5, 2))
-    rows = Design("a", FAMILIES["gaussian"], ["x", "u"], A.copy(), A[:, 0], np.ones(5), np.zeros(5))
-    rows.scale(Scaling(np.array([1.0, -2.0]), np.array([3.0, 0.1]), 2.0))
-    restored = rows.restored()
-    np.testing.assert_allclose(restored.A, A, rtol=1e-13)
-    assert restored.scaling is None
-    assert rows.scaling is not None
 
 
 @pytest.mark.parametrize("folds", ["clients", 3])

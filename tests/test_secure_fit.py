@@ -354,7 +354,7 @@ def test_clients_that_lose_their_last_models_stay_at_x_and_the_fit_is_the_same()
     class Forgetful(Spy):
         def ask(self, requests: Mapping[int, Request], timeout: float) -> dict[int, Reply]:
             assert isinstance(self.cohort, DatasetCohort)
-            self.cohort.sums.memory = self.cohort.sums.memory._replace(last=None)
+            self.cohort.memory = self.cohort.memory._replace(last=None)
             return super().ask(requests, timeout)
 
     remembering = fit_over(Spy(frames()), declared())

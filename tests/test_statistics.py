@@ -323,7 +323,7 @@ def test_the_likelihood_of_least_squares_is_that_of_every_row(strict: bool) -> N
     A, b, w, o = rng.standard_normal((n, 3)), *rng.uniform(0.5, 2.0, (3, n))
     design = Design("a", family, ["u", "v", "z"], A.copy(), b, w, o)
     scaling = Scaling(rng.standard_normal(3), rng.uniform(0.5, 2.0, 3), 2.5, 0.3)
-    design.scale(scaling)
+    design.scaling = scaling
     x = rng.standard_normal(3)
     rows = FitRows(PLAN, design, Rules.strict() if strict else Rules(), guarded=False)
     found = LogLikelihood(x, 1.7).sums(rows)["total"]

@@ -18,12 +18,11 @@ from fedsplit.regression.client.coding import (
     check_question,
 )
 from fedsplit.regression.client.dataset import Dataset
-from fedsplit.regression.client.dataset_cohort import DatasetCohort
+from fedsplit.regression.client.dataset_cohort import DatasetCohort, Memory
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.guards.thresholds import check_numbers
 from fedsplit.regression.client.questions import FitQuestion, SumQuestion
 from fedsplit.regression.client.statistics import moments_of
-from fedsplit.regression.client.summing import Memory
 from fedsplit.statistic import Values
 
 
@@ -78,10 +77,10 @@ class StudyRows(DatasetCohort):
         stream : callable
             By numbers as they are, what their random last digits are drawn from.
         """
-        self.sums.memory = Memory() if memory is None else codec.decode(Memory, memory)
-        self.sums.stream = stream
-        [found] = self.sums.contributions(request)
-        return found, codec.encode(self.sums.memory)
+        self.memory = Memory() if memory is None else codec.decode(Memory, memory)
+        self.stream = stream
+        [found] = self.contributions(request)
+        return found, codec.encode(self.memory)
 
     def notes(self) -> list[str]:
         """What the owner alone should know of the last answer; it is said once."""
@@ -96,9 +95,10 @@ class StudyRows(DatasetCohort):
     def _prepare(self, request: Request) -> None:
         super()._prepare(request)
         if request.key in self._prepared and not isinstance(request.question, FitQuestion):
-            check_question(request.question, self._prepared[request.key][1].d)
+            check_question(request.question, self._prepared[request.key].problem.d)
 
     def settle(self, coding: Coding, frame: Frame) -> list[Values]:
-        self.load_or_code(coding)
+        if self._coding != coding:
+            self.code(coding)
         check_frame(frame, self.rows[0], moments_of(self._moments(self.rows[0]), coding.plan))
         return super().settle(coding, frame)

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import partial
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedsplit import fixed_point
 from fedsplit.arrays import Array
 from fedsplit.channels import codec
 from fedsplit.channels.channel import Request, Unprepared
+from fedsplit.channels.summed import FEWEST
+from fedsplit.clients.local_models import LastModels, LocalModel
 from fedsplit.clients.question import Answer, CostQuestion, Question
 from fedsplit.clients.questions import Evaluate, Information, Prox
 from fedsplit.clients.stacked import QUIET, StackedClients
 from fedsplit.errors import RequestError
-from fedsplit.losses.observations import Observations
+from fedsplit.fixed_point import Limbs
+from fedsplit.last_digits import KEPT, KEPT_OF_ROUNDED, LastDigits
 from fedsplit.problem import Problem
 from fedsplit.regression.client.coding import Coding, Frame, key_of
 from fedsplit.regression.client.dataset import Dataset
@@ -40,17 +45,32 @@ from fedsplit.regression.client.questions import (
 )
 from fedsplit.regression.client.release import Release
 from fedsplit.regression.client.statistics import CostAt, DesignMoments, FitRows
-from fedsplit.regression.client.summing import SumsOfCohort
 from fedsplit.regression.privacy import Privacy
 from fedsplit.statistic import RowSum, Values
+from fedsplit.sums import Summands
 from fedsplit.threads import one_blas_thread
+
+
+class Prepared(NamedTuple):
+    """Costs in the coordinates of a frame."""
+
+    frame: Frame
+    base: str  # names everything that they depend on but the ridge
+    problem: Problem
+    clients: dict[int, StackedClients]  # by how many there are in all, of the last question
+
+
+class Memory(NamedTuple):
+    """What a cohort that tells sums alone needs for its centres in the next round."""
+
+    last: tuple[str, LastModels] | None = None  # with the key that they were made under
 
 
 class DatasetCohort:
     """Clients whose rows are here.
 
-    Rows are read when they are first asked for. The latest preparation is kept; a question about
-    any other raises ``Unprepared``, and ``settle`` codes the rows again.
+    Rows are read when they are first asked for, and costs are made of them for the latest two
+    frames; a question about any other raises ``Unprepared``.
 
     Parameters
     ----------
@@ -67,6 +87,11 @@ class DatasetCohort:
         The coded rows, of the clients that take part.
     records : bool
         Whether what is disclosed is recorded under rules that only warn, too.
+    memory : Memory
+        If it is lost, the cohort stays at x.
+    stream : callable or None
+        By numbers as they are, (n, 4), what random last digits are drawn from; None for those of
+        the numbers, which is for sums that no other organisation can read.
     """
 
     def __init__(
@@ -77,55 +102,88 @@ class DatasetCohort:
         self.names = [dataset.name for dataset in datasets]
         self.datasets = {dataset.name: dataset for dataset in datasets}
         self.records = False
+        self.memory = Memory()
+        self.stream: Callable[[Limbs], Callable[[int], bytes]] | None = None
         self.rows: list[Design] = []
         self._coding: Coding | None = None
-        # What was found when the rows were coded, and the moments that were told then, by client.
+        # what was found when the rows were coded, and their moments, by client
         self._findings: dict[str, Sequence[Finding]] = {}
         self._told: dict[str, Values] = {}
-        # The problem without its ridge, under the key of everything that it depends on.
-        self._base: tuple[str, Problem] | None = None
-        # The latest two preparations by key.
-        self._prepared: dict[str, tuple[Frame, Problem]] = {}
-        # The clients of the last question, with their key and number.
-        self._clients: tuple[str, int, StackedClients] | None = None
-        # The rows of the last question with noise, with what they were made by.
+        self._prepared: dict[str, Prepared] = {}
+        # the rows of the last question with noise, with what they were made by
         self._bounded: tuple[bytes, list[BoundedRows]] | None = None
         self._release = Release(self.datasets, WARN)
-
-    @cached_property
-    def sums(self) -> SumsOfCohort:
-        """The same clients, where they tell sums alone."""
-        return SumsOfCohort(self)
-
-    @property
-    def asked_strict(self) -> bool:
-        """Whether the server asked for refusals when the rows were coded."""
-        return self._coding is not None and self._coding.strict
+        # the warnings that owners were told, where the server has only their number
+        self._warned: set[Finding] = set()
 
     @property
     def refuses(self) -> bool:
         """Whether the owner, or the server when the rows were coded, asked for refusals."""
-        return self.rules.asked(self.asked_strict).refuse
+        return self._rules().refuse
+
+    def _rules(self, strict: bool = False) -> Rules:
+        """Those for a request that is strict, or for rows that were coded by one."""
+        return self.rules.asked(strict or (self._coding is not None and self._coding.strict))
 
     def answer(self, request: Request) -> Any:
         """The answer: a draft, by thresholds, recorded in the ledger, released."""
         if request.sums:
-            return self.sums.answer(request)
+            contributions = self.contributions(request)
+            return fixed_point.total(contributions, len(contributions[0]))
         question = request.question
         with one_blas_thread(), np.errstate(**QUIET):
             strict = any(isinstance(each, FitQuestion) and each.strict for each in request.parts)
-            rules = self.rules.asked(strict or self.asked_strict)
-            self._release = Release(self.datasets, rules, self.records)
+            rules = self._rules(strict)
+            self._release = Release(self.datasets, rules)
             if not (rules.refuse or self.records or self.vectors):
                 return self._answer(request)
             about = request.key, question, request.preparation
-            self._release.begin(sha256(codec.encode(about)).hexdigest(), question, self.vectors)
+            key = sha256(codec.encode(about)).hexdigest()
+            self._release.begin(key, question, self.records, self.vectors)
             try:
                 value = self._answer(request)
-                self._release.record(self._asked(question), question)
+                self._release.record(self._asked(question))
             finally:
                 self._release = Release(self.datasets, WARN)
         return value
+
+    def contributions(self, request: Request) -> list[Limbs]:
+        """What each client adds to the sums of all clients, each (n, 4)."""
+        question = request.question
+        if not question.summable:
+            raise RequestError(f"the question {question.name()} is about single clients")
+        if request.m < FEWEST:
+            raise RequestError(f"a sum of {request.m} clients, where {FEWEST} are the fewest")
+        if isinstance(question, FitQuestion):
+            question = question.for_sums(request.m)  # whatever the server says how many there are
+        if any(isinstance(each, FitQuestion) and each.names for each in request.parts):
+            raise RequestError("a question about sums is for all clients, and names none")
+        asked = question
+        if isinstance(question, LocalModel):
+            last = self.memory.last
+            known = last is not None and last[0] == request.key
+            asked = question.centred(last[1] if last is not None and known else None)
+        value = self.answer(request._replace(question=asked, sums=False))
+        if isinstance(asked, LocalModel) and asked.hessian:
+            self.memory = Memory((request.key, LastModels.of(value.parts)))
+        if isinstance(question, FitQuestion):
+            self._warn(question.entries(value))
+        with np.errstate(**QUIET):
+            return [self._encoded(each) for each in question.summands(value)]
+
+    def _encoded(self, own: Summands) -> Limbs:
+        """What a client adds, with last digits that tell nothing of it where others read sums."""
+        if self.stream is None:
+            return own.vector
+        kept = KEPT_OF_ROUNDED if self.refuses else KEPT
+        return own.encoded(LastDigits(self.stream(own.vector), kept))
+
+    def _warn(self, entries: Sequence[Any]) -> None:
+        """Keep for the owners the warnings of which the server hears the number alone."""
+        for finding in (each for entry in entries for each in getattr(entry, "warnings", ())):
+            if finding not in self._warned:
+                self._warned.add(finding)
+                self.datasets[finding.name].private.append(finding.one)
 
     def names_of(self, coding: Coding) -> Sequence[str]:
         """The clients that take part."""
@@ -138,6 +196,11 @@ class DatasetCohort:
                 return self.names_of(each.coding)
         return [rows.name for rows in self.rows]
 
+    def _prepare(self, request: Request) -> None:
+        """Carry out the preparation that a request brings, unless that was done before."""
+        if isinstance(request.preparation, FitQuestion) and request.key not in self._prepared:
+            request.preparation.answer(self, Request(request.preparation))
+
     def _answer(self, request: Request) -> Any:
         """The answer, with a statement of what it discloses."""
         question = request.question
@@ -146,20 +209,24 @@ class DatasetCohort:
             return question.answer(self, request)
         if not isinstance(question, CostQuestion):
             raise RequestError(f"the question {question.name()} is not allowed here")
-        clients = self.among(request.key, request.m)
-        if self._quadratic or not (self.refuses or self._release.open):
-            answer = clients.ask(question)
-            if points_alone(question, answer.parts) is not None:
-                for rows in self.rows:  # it follows from the moments
-                    self._release.state(rows.name, None, list)
-            return answer
-        return self._watched(question, clients, request)
+        prepared = self._at(request.key)
+        if request.m not in prepared.clients:
+            for each in self._prepared.values():  # factors that they hold take memory
+                each.clients.clear()
+            prepared.clients[request.m] = prepared.problem.among(request.m)
+        clients = prepared.clients[request.m]
+        if self._guarded or (self._release.open and not self._quadratic):
+            return self._watched(question, clients, request)
+        answer = clients.ask(question)
+        if points_alone(question, answer.parts) is not None:  # it follows from the moments
+            self._state_nothing()
+        return answer
 
     def _watched(self, question: CostQuestion, clients: StackedClients, request: Request) -> Answer:
         """The answer about costs that are not quadratic, with the sums that it is made of."""
         watch = self._watch()
-        problem = self._prepared[request.key][1]
-        if not self.refuses:  # the same sums, once more, are recorded
+        problem = self._at(request.key).problem
+        if not self._guarded:  # the same sums, once more, are recorded
             answer = clients.ask(question)
             alone = points_alone(question, answer.parts)
             if alone is None or not watch.knows(problem):
@@ -187,18 +254,15 @@ class DatasetCohort:
             if self.refuses:
                 self.rules.check_size(self.rows[j].name, eta)
 
-        return Watch(self.refuses, check, self._may_disclose_radius)
+        def radius(j: int) -> bool:
+            # where a radius changes along a line is a number of one row: each client has few
+            dataset = self.datasets.get(self.rows[j].name)
+            if dataset is None or dataset.ledger.count("radius") >= 16:
+                return False
+            dataset.ledger.add(f"radius {dataset.ledger.count('radius')}", [], ["radius"])
+            return True
 
-    def _may_disclose_radius(self, j: int) -> bool:
-        """Whether client j has disclosed few radii of balls of constant Hessians; it counts one."""
-        dataset = self.datasets.get(self.rows[j].name)
-        # where a radius changes along a line is a number of one row
-        # what radii of balls of constant Hessians are counted as
-        radius = "radius"
-        if dataset is None or dataset.ledger.count(radius) >= 16:
-            return False
-        dataset.ledger.add(f"{radius} {dataset.ledger.count(radius)}", [], [radius])
-        return True
+        return Watch(self.refuses, check, radius)
 
     @property
     def _quadratic(self) -> bool:
@@ -213,11 +277,17 @@ class DatasetCohort:
         """What each client answers to a question about sums."""
         coding = question.coding
         if coding is None:
-            frame = self.frame(request.key)
-            self._scaled(frame)
+            frame = self._at(request.key).frame
             cost = partial(self._cost, request.key, {})
             return [
-                self._of_rows(question, self._fit_rows(rows, request.m, frame, partial(cost, j)))
+                self._of_rows(
+                    question,
+                    replace(
+                        self._fit_rows(replace(rows, scaling=frame.scaling), request.m),
+                        frame=frame,
+                        cost=partial(cost, j),
+                    ),
+                )
                 for j, rows in enumerate(self.rows)
             ]
         if any(each.of_table for each in question.statistics.values()):
@@ -228,7 +298,8 @@ class DatasetCohort:
         moments = [
             name for name, each in question.statistics.items() if isinstance(each, DesignMoments)
         ]
-        self.code(coding) if moments else self.load_or_code(coding)
+        if moments or self._coding != coding:
+            self.code(coding)
         answers = [self._of_rows(question, self._fit_rows(rows, request.m)) for rows in self.rows]
         for name in moments:
             for rows, answer in zip(self.rows, answers, strict=True):
@@ -240,23 +311,16 @@ class DatasetCohort:
         assert question.coding is not None
         made = dataset.table_rows(question.coding.plan, question.statistics, rules)
         if made is None:  # that it cannot be read before types are agreed on
-            self._release.state(dataset.name, None, list)
+            self._release.state(dataset.name)
             return None
         rows, findings = made
         where = dataset.numbers(rows.frame.frame.index.to_numpy(dtype=np.intp))
         return SumAnswer(self._release.sums(dataset.name, where, question, rows), findings)
 
-    def _fit_rows(
-        self,
-        rows: Design,
-        m: int,
-        frame: Frame | None = None,
-        cost: Callable[[Array], CostAt] | None = None,
-    ) -> FitRows:
+    def _fit_rows(self, rows: Design, m: int) -> FitRows:
         assert self._coding is not None  # which the rows are coded by
-        rules = self.rules.asked(self._coding.strict)
-        matrices = not self.vectors
-        return FitRows(self._coding.plan, rows, rules, matrices, self._guarded, m, frame, cost)
+        plan, matrices = self._coding.plan, not self.vectors
+        return FitRows(plan, rows, self._rules(), matrices, self._guarded, m)
 
     def _of_rows(self, question: SumQuestion, rows: FitRows) -> SumAnswer:
         """What one client answers of its coded rows."""
@@ -268,9 +332,9 @@ class DatasetCohort:
         """The cost of client j at a point; all clients are evaluated at once, ``known`` is kept."""
         at = x.tobytes()
         if at not in known:
-            problem, watch = self._prepared[key][1].with_ridge(0.0), self._watch()
+            problem, watch = self._at(key).problem.with_ridge(0.0), self._watch()
             clients = problem.clients
-            if not self._quadratic and (self.refuses or self._release.open):
+            if self._guarded or (self._release.open and not self._quadratic):
                 clients = watch.clients(problem, len(self.rows))
             known[at] = clients.ask(Evaluate(x)).parts, clients, [], watch
         parts, clients, hessians, watch = known[at]
@@ -292,7 +356,7 @@ class DatasetCohort:
             rows = [self.datasets[name].bounded(coding.plan, privacy) for name in names]
             self._bounded = about, rows
         for name in names:
-            self._release.state(name, None, list)  # noise bounds what is disclosed
+            self._release.state(name)  # noise bounds what is disclosed
         return self._bounded[1]
 
     def survey(self, coding: Coding) -> list[SurveyAnswer]:
@@ -302,14 +366,9 @@ class DatasetCohort:
         for name in self.names_of(coding):
             answer, counted = self.datasets[name].survey(coding.plan, rules)
             if self._release.open:
-                self._release.state(name, *((None, list) if counted is None else counted()))
+                self._release.state(name, *(() if counted is None else counted()))
             answers.append(answer)
         return answers
-
-    def _prepare(self, request: Request) -> None:
-        """Carry out the preparation that a request brings, unless that was done before."""
-        if isinstance(request.preparation, FitQuestion) and request.key not in self._prepared:
-            request.preparation.answer(self, Request(request.preparation))
 
     def code(self, coding: Coding) -> None:
         """Read and code the rows."""
@@ -317,104 +376,68 @@ class DatasetCohort:
         rules, names = self.rules.asked(coding.strict), self.names_of(coding)
         made = {name: self.datasets[name].code(coding.plan, rules) for name in names}
         self.rows = [rows for rows, _ in made.values()]
-        self._findings = {
-            rows.name: [*warnings, *self._withheld(rows)] for rows, warnings in made.values()
-        }
+        self._findings = {name: warnings for name, (_, warnings) in made.items()}
+        if self.vectors:
+            what = "matrices for proofs only, so that the rounds use vectors"
+            for name, warnings in self._findings.items():
+                one, many = f"client {name} allows {what}", f"clients allow {what}"
+                self._findings[name] = [*warnings, Finding(name, one, many, name)]
         self._coding = coding
-
-    def load_or_code(self, coding: Coding) -> None:
-        """Have the rows in the units of the files: read again, unless they are at hand."""
-        if self._coding != coding or any(rows.scaling is not None for rows in self.rows):
-            self.code(coding)
-
-    def _withheld(self, rows: Design) -> list[Finding]:
-        """Why the rounds get no matrices of a client; empty if they do."""
-        if not self.vectors:
-            return []
-        what = "matrices for proofs only, so that the rounds use vectors"
-        name = rows.name
-        return [Finding(name, f"client {name} allows {what}", f"clients allow {what}", name)]
 
     def settle(self, coding: Coding, frame: Frame) -> list[Values]:
         """Make the costs of the rounds; the moments of the rows that they are made of."""
-        self._ready(coding, frame)
+        if self._coding != coding:
+            self.code(coding)
+        # the moments were stated when they were told; a client that was not asked states them
+        self._state_nothing()
         base = key_of(coding, frame.without_ridge())
-        if self._base is None or self._base[0] != base:
-            if frame.precise and any(rows.scaling is not None for rows in self.rows):
-                self.code(coding)  # scaled columns have lost the digits that are wanted
-            self._base = base, self._problem(coding, frame)
+        known = [each.problem for each in self._prepared.values() if each.base == base]
+        problem = known[0] if known else self._problem(coding, frame)
         latest = list(self._prepared.items())[-1:]
-        prepared = frame, self._base[1].with_ridge(frame.ridge)
-        self._prepared = dict(latest) | {key_of(coding, frame): prepared}
+        made = Prepared(frame, base, problem.with_ridge(frame.ridge), {})
+        self._prepared = dict(latest) | {key_of(coding, frame): made}
         return [self._moments(rows) for rows in self.rows]
+
+    def _state_nothing(self) -> None:
+        for rows in self.rows:
+            self._release.state(rows.name)
 
     def _moments(self, rows: Design) -> Values:
         """The moments of coded rows, which are told once."""
         if rows.name not in self._told:
-            release = Release({}, self.rules.asked(self.asked_strict))
-            own = self._fit_rows(rows.restored(), 0)
+            own = self._fit_rows(rows, 0)
             statistic, shapes = DesignMoments(), DesignMoments().shapes(own.plan)
+            release = Release({}, self._rules())
             self._told[rows.name] = release.of("", rows.row_ids, statistic, own, shapes)
         return self._told[rows.name]
 
-    def frame(self, key: str) -> Frame:
-        """The coordinates that the clients were prepared with."""
+    def _at(self, key: str) -> Prepared:
         if key not in self._prepared:
             raise Unprepared
-        return self._prepared[key][0]
-
-    def _ready(self, coding: Coding, frame: Frame) -> None:
-        """Code the rows, unless they are, and not scaled otherwise: they are scaled in place."""
-        same = all(
-            np.all(a == b)
-            for rows in self.rows
-            if rows.scaling is not None
-            for a, b in zip(rows.scaling, frame.scaling, strict=True)
-        )
-        if coding != self._coding or not same:
-            self.code(coding)
-        for rows in self.rows:
-            # the moments were stated when they were told; a client that was not asked states them
-            self._release.state(rows.name, None, list)
+        return self._prepared[key]
 
     def _problem(self, coding: Coding, frame: Frame) -> Problem:
         family = coding.plan.chosen_family
         classes = family.count_classes(coding.plan.classes)
-        refuses = self.rules.asked(coding.strict).refuse
         loss = family.in_units(frame.scaling.unit / frame.spread).loss(classes, frame.symmetric)
-        if family.quadratic and refuses:
+        if family.quadratic and self.refuses:
             loss = RoundedLeastSquares()
         # A column may be zero at all clients of this cohort, so none is looked for here: the server
         # knows of those that are zero everywhere.
-        data = self._data(coding, frame)
+        data = [
+            replace(rows, scaling=frame.scaling).observations(frame.whiten, frame.precise)
+            for rows in self.rows
+        ]
         for rows, (A, b, w, o) in zip(self.rows, data, strict=True):
             own = np.asarray(A)
-            if refuses:
+            if self.refuses:
                 thresholds.check_range(rows.name, ["the target"], b[:, None])
                 names = ["a combination of columns"] * own.shape[1]
                 thresholds.check_range(rows.name, names, np.sqrt(w)[:, None] * own)
             if family.quadratic:
                 both = RowSum(np.column_stack([own, b - o]), weights=w)
                 self._release.state(rows.name, rows.row_ids, partial(list, [both]))
-        return Problem(loss, data, ridge=1.0).with_ridge(frame.ridge)
-
-    def _data(self, coding: Coding, frame: Frame) -> list[Observations]:
-        """The observations of the rounds."""
-        if frame.whiten is not None and frame.precise:
-            columns = [rows.combine(frame.scaling, frame.whiten) for rows in self.rows]
-            data = [rows.observations for rows in self._scaled(frame)]
-            return [each._replace(A=A) for each, A in zip(data, columns, strict=True)]
-        data = [rows.observations for rows in self._scaled(frame)]
-        if frame.whiten is None:
-            return data
-        return [each._replace(A=each.A @ frame.whiten) for each in data]
-
-    def _scaled(self, frame: Frame) -> list[Design]:
-        """The coded rows, scaled in place."""
-        for rows in self.rows:
-            if rows.scaling is None:
-                rows.scale(frame.scaling)
-        return self.rows
+        return Problem(loss, data, ridge=1.0)
 
     def release(self) -> None:
         """Let go of the rows: they are read and coded again when a question needs them."""
@@ -428,18 +451,8 @@ class DatasetCohort:
     def _forget(self) -> None:
         """Drop everything that was made from rows as they were coded."""
         self._prepared = {}
-        self._base = None
-        self._clients = None
         self._findings = {}
         self._told = {}
-
-    def among(self, key: str, m: int) -> StackedClients:
-        """The clients of the rounds, where there are m in all."""
-        if key not in self._prepared:
-            raise Unprepared
-        if self._clients is None or self._clients[:2] != (key, m):
-            self._clients = key, m, self._prepared[key][1].among(m)
-        return self._clients[2]
 
     def leverages(self, person: str | None = None) -> dict[str, Array]:
         """h of every row of each client, or of every person by a column that names them."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -16,6 +16,14 @@ from fedsplit.losses.least_squares import reduce_rows
 from fedsplit.losses.observations import Observations
 from fedsplit.regression.families.family import Family, shares
 from fedsplit.regression.families.response import Groups, pearson_parts
+
+ROWS_AT_A_TIME = 4096
+"""So many rows are worked on together where a second copy of all would take too much memory."""
+
+
+def pieces(n: int, rows: int = ROWS_AT_A_TIME) -> Iterator[slice]:
+    """n rows, a few at a time."""
+    return (slice(first, first + rows) for first in range(0, n, rows))
 
 
 def products_among(names: Sequence[str]) -> dict[int, tuple[int, int]]:
@@ -60,10 +68,7 @@ def combine(
     """
     high, low = _quotients(W, scale)
     found = np.empty((len(A), W.shape[1]))
-    # so many rows, worked on together, stay in the processor's cache
-    rows = 1024
-    for first in range(0, len(A), rows):
-        some = slice(first, first + rows)
+    for some in pieces(len(A), 1024):  # which stay in the processor's cache
         found[some] = _some(A[some], centre, high, low, products or {})
     return found
 
@@ -111,10 +116,6 @@ BINS = np.array(
 
 SMALLEST_CELL = 3
 """A count below this, unless it is zero, could point to a person."""
-
-
-ROWS_AT_A_TIME = 4096
-"""So many rows are worked on together where a second copy of all would take too much memory."""
 
 
 class Moments(NamedTuple):
@@ -177,21 +178,18 @@ class Calibration(NamedTuple):
 
 @dataclass
 class Design:
-    """The design of one client.
-
-    It is scaled in place, since a second copy of A could exceed the memory of a client.
-    """
+    """The design of one client."""
 
     name: str  # of the client
     family: Family
     columns: Sequence[str]  # the names of the p columns
-    A: Array  # (n, p): in the units of the file until ``scale``
+    A: Array  # (n, p): in the units of the file
     # (n,): the target, in the units of the file; numbers of classes, from 0, of a classifier
     b: Array
     w: Array  # (n,): weights above zero
     o: Array  # (n,): offsets
     classes: int = 0  # how many classes the target has; 0 unless it is a class
-    scaling: Scaling | None = None  # how A was scaled
+    scaling: Scaling | None = None  # the coordinates of points that are asked about
     groups: Groups | None = None  # of a grouped target, whose rows here are of one class each
     # (n,): which rows of the client these are, from 0
     index: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
@@ -223,42 +221,34 @@ class Design:
             return self.groups.rows
         return len(self.b)
 
-    def margins(self, whiten: Array | None, directions: Array) -> tuple[Array, Array]:
-        """How much directions of the rounds, (k, d), favour each row, (n,): least and most.
+    def in_coordinates(self, whiten: Array | None = None, precise: bool = False) -> Array:
+        """The scaled columns, (n, p), or combinations of them, (n, r).
 
-        The first direction goes furthest: the others count where those before them leave a row, or
-        a comparison of its class with another one, as it is.
+        They are made piece by piece: a second copy of A on the way could exceed the memory of a
+        client. ``precise`` is whether in twice the working precision.
         """
-        A = self.A if whiten is None else self.A @ whiten
-        return self.family.margins(A, self.b, directions)
+        if whiten is None and self.scaling is None:
+            return self.A
+        if whiten is not None and precise and self.scaling is not None:
+            products = products_among(self.columns)
+            return combine(self.A, self.scaling.centre, self.scaling.scale, whiten, products)
+        columns = np.empty((len(self.A), self.A.shape[1] if whiten is None else whiten.shape[1]))
+        for some in pieces(len(self.A)):
+            scaled = self._scaled(some)
+            columns[some] = scaled if whiten is None else scaled @ whiten
+        return columns
 
-    def scale(self, scaling: Scaling) -> None:
-        """Scale the columns in place."""
-        self.A -= scaling.centre
-        self.A /= scaling.scale
-        self.scaling = scaling
+    def _scaled(self, some: slice) -> Array:
+        if self.scaling is None:
+            return self.A[some]
+        scaled: Array = (self.A[some] - self.scaling.centre) / self.scaling.scale
+        return scaled
 
-    def combine(self, scaling: Scaling, whiten: Array) -> Array:
-        """Combinations of the scaled columns, (n, r), in twice the working precision.
-
-        The columns must not have been scaled yet, and stay as they are.
-        """
-        products = products_among(self.columns)
-        return combine(self.A, scaling.centre, scaling.scale, whiten, products)
-
-    def restored(self) -> Design:
-        """A copy in the units of the file."""
-        A = self.A.copy()
-        if self.scaling is not None:
-            A *= self.scaling.scale
-            A += self.scaling.centre
-        return replace(self, A=A, scaling=None)
-
-    @property
-    def observations(self) -> Observations:
-        """The rows as the loss takes them, with the target in its unit once they are scaled."""
+    def observations(self, whiten: Array | None = None, precise: bool = False) -> Observations:
+        """The rows as the loss takes them, in coordinates, with the target in its unit."""
         unit, origin = self._target
-        return Observations(self.A, (self.b - origin) / unit, self.w, self.o / unit)
+        A = self.in_coordinates(whiten, precise)
+        return Observations(A, (self.b - origin) / unit, self.w, self.o / unit)
 
     def predictor(self, x: Array) -> Array:
         """η in the units of the file, (n,), or (n, K - 1) for K classes.
@@ -266,7 +256,11 @@ class Design:
         x has coefficients of the columns as they are, and of the target in its unit.
         """
         unit, origin = self._target
-        return self.family.predictor(self.A, x, self.o + origin, unit)
+        parts = [
+            self.family.predictor(self._scaled(some), x, self.o[some] + origin, unit)
+            for some in pieces(len(self.A))
+        ]
+        return np.concatenate(parts) if parts else self.family.predictor(self.A, x, self.o, unit)
 
     def log_likelihood_parts(self, x: Array, dispersion: float, by_row: bool) -> Array:
         """What each row has of the log-likelihood at x, (n,), or what adds up to that of all.
@@ -278,7 +272,7 @@ class Design:
         if by_row or not self.family.quadratic:
             return self.family.log_likelihood(self.b, self.predictor(x), self.w, dispersion)
         # by the Gram matrix, as the cost of the rounds: predictors far out would round single rows
-        A, b, w, o = self.observations
+        A, b, w, o = self.observations()
         unit, _ = self._target
         terms = reduce_rows([Observations(A, b - o, w, o)])
         squares = 2.0 * unit**2 * terms.value(terms.eta(x[None]))

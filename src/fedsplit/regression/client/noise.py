@@ -26,7 +26,7 @@ from fedsplit.arrays import Array, Mask
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.tables import Source
 from fedsplit.data.texts import level_codes
-from fedsplit.regression.client.design import ROWS_AT_A_TIME
+from fedsplit.regression.client.design import pieces
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.privacy import (
     DeclaredColumns,
@@ -254,8 +254,8 @@ class RowVectors:
             factor = min(1.0, self.privacy.site_rows / max(1, n))
         length = length_of(rows.A.shape[1], self.number == self.privacy.rounds)
         high, low = np.zeros((2, length), dtype=np.int64)
-        for start in range(0, n, ROWS_AT_A_TIME):
-            some = BoundedRows(*(each[start : start + ROWS_AT_A_TIME] for each in rows))
+        for piece in pieces(n):
+            some = BoundedRows(*(each[piece] for each in rows))
             steps: NDArray[np.int64] = np.trunc(factor * self.of(some) / step).astype(np.int64)
             high += (steps >> _HALF_BITS).sum(axis=0)
             low += (steps & ((1 << _HALF_BITS) - 1)).sum(axis=0)

@@ -34,25 +34,15 @@ MATRIX = "matrix"
 
 
 class Release:
-    """The answer to one question on its way out of a cohort.
+    """The answer to one question on its way out of a cohort, by its clients' ledgers."""
 
-    Parameters
-    ----------
-    datasets : mapping of str to Dataset
-        By client, whose ledgers are asked and extended.
-    records : bool
-        Whether what is disclosed is recorded under rules that only warn, too.
-    """
-
-    def __init__(
-        self, datasets: Mapping[str, Dataset], rules: Rules, records: bool = False
-    ) -> None:
+    def __init__(self, datasets: Mapping[str, Dataset], rules: Rules) -> None:
         self._datasets = datasets
         self._rules = rules
-        self._records = records
+        # the fingerprint of the question and the rows; empty for one that is asked again
         self._key = ""
-        self._vectors = False
-        # What is disclosed of each client; None where it is not recorded.
+        self._question: Question | None = None
+        # what is disclosed of each client; None where it is not recorded
         self._stated: dict[str, list[Disclosed]] | None = None
 
     @property
@@ -60,32 +50,23 @@ class Release:
         """Whether statements are recorded."""
         return self._stated is not None
 
-    def begin(self, key: str, question: Question, vectors: bool) -> None:
-        """Begin with the answer to a question; the same about the same rows counts once.
+    def begin(self, key: str, question: Question, records: bool, vectors: bool) -> None:
+        """Begin with a question; the same about the same rows counts once.
 
-        Parameters
-        ----------
-        key : str
-            Fingerprint of the question and the rows.
-        vectors : bool
-            Whether the owner allows matrices for proofs only.
-
-        Raises
-        ------
-        RequestError
-            For a question too many, or for a matrix that the owner withholds.
+        ``records`` is whether what is disclosed is recorded under rules that only warn, too,
+        ``vectors`` whether the owner allows matrices for proofs only. A question too many, and a
+        matrix that the owner withholds, raise RequestError.
         """
         if all(key in dataset.ledger for dataset in self._datasets.values()):
             return
-        self._key, self._vectors = key, vectors
-        names = list(self._datasets)
-        if vectors and question.brings_matrices:
-            raise RequestError(
-                f"client {names[0]} allows matrices for proofs only: choose the method "
-                "quasi-newton, and leave out firth"
-            )
+        self._key, self._question = key, question
         for name, dataset in self._datasets.items():
             ledger = dataset.ledger
+            if vectors and question.brings_matrices:
+                raise RequestError(
+                    f"client {name} allows matrices for proofs only: choose the method "
+                    "quasi-newton, and leave out firth"
+                )
             if self._rules.refuse and len(ledger) >= self._rules.points:
                 raise RequestError(
                     f"client {name} has answered {len(ledger)} questions about its rows, and its "
@@ -98,23 +79,16 @@ class Release:
                     f"client {name} has disclosed {most} matrices of its rows, and its "
                     "owner allows no more"
                 )
-        if self._rules.refuse or self._records:
+        if self._rules.refuse or records:
             self._stated = {}
 
     def state(
-        self, name: str, where: NDArray[np.intp] | None, make: Callable[[], Sequence[RowSum]]
+        self,
+        name: str,
+        where: NDArray[np.intp] | None = None,
+        make: Callable[[], Sequence[RowSum]] = list,
     ) -> None:
-        """State what the answer discloses.
-
-        Parameters
-        ----------
-        name : str
-            Of the client.
-        where : (n,) array of int or None
-            The numbers of the rows that are summed over; None where nothing is.
-        make : callable
-            Makes the sums, if they are recorded.
-        """
+        """State what the answer discloses of a client: sums over the rows of these numbers."""
         if self._stated is not None:
             own = self._stated.setdefault(name, [])
             if where is not None:
@@ -139,7 +113,7 @@ class Release:
     ) -> Values:
         """What a client answers to a statistic: limits, then the sums, rounded under rules."""
         if self._rules.refuse and not self._within_limits(name, statistic, rows):
-            self.state(name, None, list)
+            self.state(name)
             return {part: shape.zeros for part, shape in shapes.items()}
         parts = statistic.sums(rows)
         values = {}
@@ -192,45 +166,42 @@ class Release:
         ledger.add(key, [], [limit.kind for limit in limits])
         return True
 
-    def record(self, names: Sequence[str], question: Question) -> None:
-        """Record what the answer discloses, before it leaves.
+    def record(self, names: Sequence[str]) -> None:
+        """Record what the answer discloses of these clients, before it leaves.
 
-        Raises
-        ------
-        RequestError
-            If rules refuse, and the question has not stated it.
-        InputError
-            If a leverage would exceed what the owner allows.
+        Under rules that refuse, a question that has not stated it raises RequestError, and a
+        leverage beyond what the owner allows InputError.
         """
-        if not self._key:  # asked again
+        if self._question is None:
             return
+        question, rules = self._question, self._rules
         for name in names:
-            self._record(name, question)
+            ledger = self._datasets[name].ledger
+            tags = [MATRIX] * bool(question.matrices)
+            if self._stated is None:
+                if tags:
+                    ledger.add(self._key, [], tags)
+                continue
+            disclosed = self._stated.get(name)
+            if disclosed is None:
+                if rules.refuse:
+                    raise RequestError(
+                        f"the question {question.name()} does not state what it discloses, and "
+                        "its rules answer no such question"
+                    )
+                disclosed = []
+                tags.append(UNSTATED)
+            if rules.refuse and rules.leverage is not None:
+                self._check_leverage(name, disclosed, rules.leverage)
+            ledger.add(self._key, disclosed, tags)
 
-    def _record(self, name: str, question: Question) -> None:
-        dataset = self._datasets[name]
-        ledger, rules = dataset.ledger, self._rules
-        tags = [MATRIX] * bool(question.matrices)
-        if self._stated is None:
-            if self._vectors and question.matrices:
-                ledger.add(self._key, [], tags)
-            return
-        disclosed = self._stated.get(name)
-        if disclosed is None:
-            if rules.refuse:
-                raise RequestError(
-                    f"the question {question.name()} does not state what it discloses, and its "
-                    "rules answer no such question"
-                )
-            disclosed = []
-            tags.append(UNSTATED)
-        if rules.leverage is not None and rules.refuse:
-            persons = None if rules.person is None else dataset.persons(rules.person)
-            largest = float(ledger.leverages(disclosed, persons).max(initial=0.0))
-            if largest > rules.leverage:
-                whose = "row" if rules.person is None else "person"
-                raise InputError(
-                    f"client {name}: with this answer the leverage of a {whose} would be "
-                    f"{largest:.4f} (rule largest_leverage: {rules.leverage:g})"
-                )
-        ledger.add(self._key, disclosed, tags)
+    def _check_leverage(self, name: str, disclosed: Sequence[Disclosed], most: float) -> None:
+        dataset, person = self._datasets[name], self._rules.person
+        persons = None if person is None else dataset.persons(person)
+        largest = float(dataset.ledger.leverages(disclosed, persons).max(initial=0.0))
+        if largest > most:
+            raise InputError(
+                f"client {name}: with this answer the leverage of a "
+                f"{'row' if person is None else 'person'} would be {largest:.4f} "
+                f"(rule largest_leverage: {most:g})"
+            )

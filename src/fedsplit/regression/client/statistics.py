@@ -8,7 +8,7 @@ residuals, and how well the model fits.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -89,9 +89,7 @@ class FitRows:
 
     def whitened(self) -> Array:
         """The columns of the rounds, (n, r)."""
-        if self.frame is None or self.frame.whiten is None:
-            return self.design.A
-        return np.asarray(self.design.A @ self.frame.whiten)
+        return self.design.in_coordinates(None if self.frame is None else self.frame.whiten)
 
 
 @dataclass(frozen=True)
@@ -286,12 +284,11 @@ class CombinedProducts(Statistic):
         return {"products": Sums(self.directions.shape[1], None)}
 
     def sums(self, rows: FitRows) -> Mapping[str, StatisticPart]:
-        A = rows.design.determining
-        check_scaling(self.scaling, rows.design)
-        check_whitening(self.directions, rows.design)
-        if rows.design.scaling is None:
-            A = (A - self.scaling.centre) / self.scaling.scale
-        return {"products": RowSum(A @ self.directions, weights=rows.design.w)}
+        design = rows.design
+        check_scaling(self.scaling, design)
+        check_whitening(self.directions, design)
+        own = replace(design, A=design.determining, scaling=self.scaling)
+        return {"products": RowSum(own.in_coordinates(self.directions), weights=design.w)}
 
 
 LEAST_CLUSTERS = 10
@@ -401,7 +398,10 @@ class RowsAlong(Statistic):
             raise RequestError(NO_DIRECTIONS)
         if rows.frame is None or self.directions.shape[1:] != rows.frame.ridge.shape:
             raise RequestError("the server sent directions of another number of coefficients")
-        least, most = rows.design.margins(rows.frame.whiten, self.directions)
+        # the first direction goes furthest: the others count where those before them leave a row,
+        # or a comparison of its class with another one, as it is
+        family, b = rows.design.family, rows.design.b
+        least, most = family.margins(rows.whitened(), b, self.directions)
         counted = np.column_stack([least < 0, most > 0, least > 0]).astype(np.float64)
         return {"rows": RowSum(np.ones((len(counted), 1)), counted)}
 

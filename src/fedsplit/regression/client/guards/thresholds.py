@@ -16,7 +16,12 @@ from numpy.typing import NDArray
 from fedsplit.arrays import Array, Mask
 from fedsplit.data.texts import Level
 from fedsplit.errors import InputError, RequestError, listed
-from fedsplit.regression.client.design import ROWS_AT_A_TIME, SMALLEST_CELL, Design
+from fedsplit.regression.client.design import (
+    ROWS_AT_A_TIME,
+    SMALLEST_CELL,
+    Design,
+    pieces,
+)
 from fedsplit.regression.client.guards.rules import Rules
 
 LEAST, MOST = 1e-100, 1e100
@@ -305,8 +310,7 @@ def _may_be_alike(A: Array) -> Mask:
     unlike = np.zeros(A.shape[1])
     total = np.zeros(A.shape[1])
     largest = np.zeros(A.shape[1])
-    for first in range(0, len(A), ROWS_AT_A_TIME):
-        some = A[first : first + ROWS_AT_A_TIME]
+    for some in map(A.__getitem__, pieces(len(A))):
         away = np.abs(some - mean)
         unlike += np.count_nonzero(some != usual, axis=0)
         total += away.sum(axis=0)
