@@ -279,16 +279,10 @@ class DatasetCohort:
         if coding is None:
             frame = self._at(request.key).frame
             cost = partial(self._cost, request.key, {})
+            scaled = [replace(rows, scaling=frame.scaling) for rows in self.rows]
             return [
-                self._of_rows(
-                    question,
-                    replace(
-                        self._fit_rows(replace(rows, scaling=frame.scaling), request.m),
-                        frame=frame,
-                        cost=partial(cost, j),
-                    ),
-                )
-                for j, rows in enumerate(self.rows)
+                self._of_rows(question, self._fit_rows(rows, request.m, frame, partial(cost, j)))
+                for j, rows in enumerate(scaled)
             ]
         if any(each.of_table for each in question.statistics.values()):
             rules = self.rules.asked(coding.strict)
@@ -317,10 +311,16 @@ class DatasetCohort:
         where = dataset.numbers(rows.frame.frame.index.to_numpy(dtype=np.intp))
         return SumAnswer(self._release.sums(dataset.name, where, question, rows), findings)
 
-    def _fit_rows(self, rows: Design, m: int) -> FitRows:
+    def _fit_rows(
+        self,
+        rows: Design,
+        m: int,
+        frame: Frame | None = None,
+        cost: Callable[[Array], CostAt] | None = None,
+    ) -> FitRows:
         assert self._coding is not None  # which the rows are coded by
         plan, matrices = self._coding.plan, not self.vectors
-        return FitRows(plan, rows, self._rules(), matrices, self._guarded, m)
+        return FitRows(plan, rows, self._rules(), matrices, self._guarded, m, frame, cost)
 
     def _of_rows(self, question: SumQuestion, rows: FitRows) -> SumAnswer:
         """What one client answers of its coded rows."""

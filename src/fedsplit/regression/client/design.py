@@ -232,6 +232,9 @@ class Design:
         if whiten is not None and precise and self.scaling is not None:
             products = products_among(self.columns)
             return combine(self.A, self.scaling.centre, self.scaling.scale, whiten, products)
+        if len(self.A) <= ROWS_AT_A_TIME:
+            scaled = self._scaled(slice(None))
+            return scaled if whiten is None else np.asarray(scaled @ whiten)
         columns = np.empty((len(self.A), self.A.shape[1] if whiten is None else whiten.shape[1]))
         for some in pieces(len(self.A)):
             scaled = self._scaled(some)
