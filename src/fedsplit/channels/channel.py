@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from fedsplit.clients.question import Question
@@ -62,17 +63,16 @@ class Reply(NamedTuple):
         What went wrong, for the user, with any other outcome.
     seconds : float
         From the question to the reply.
-    log : str
-        Between organisations, the number and the hash of the line that the client's log has for
-        it, so that a log that is cut short afterwards is noticed; of an answer that was added up
-        a line for each client, which begins with its name.
+    heads : mapping of str to str
+        Between organisations, by client, the entry of its log that records the answer, so that a
+        log that is cut short afterwards is noticed. The coordinator says whose it is.
     """
 
     outcome: Outcome
     value: Any = None
     text: str = ""
     seconds: float = 0.0
-    log: str = ""
+    heads: Mapping[str, str] = MappingProxyType({})
 
 
 SILENT = Reply("silent", text="no answer in time")

@@ -28,7 +28,7 @@ from fedsplit.clients.oracle import Clients
 from fedsplit.errors import InputError, TooFewClients
 from fedsplit.version import __version__
 
-FORMAT = 6
+FORMAT = 7
 """The format of the files. Those of another format are refused, untouched."""
 
 HEADER = "checkpoint.json"
@@ -327,7 +327,7 @@ class JournalledChannel:
                         self._unconfirmed[at] = requests[at]._replace(preparation=first), value
                 if prepares:
                     self._prepared.add(at)
-            replies[at] = Reply(heard.outcome, value, heard.text, heard.seconds, heard.log)
+            replies[at] = Reply(heard.outcome, value, heard.text, heard.seconds)
         if self.free:
             self._confirm(requests, math.inf)
         self._replayed += 1
@@ -358,7 +358,7 @@ class JournalledChannel:
         """The replies, once they are in the records."""
         kept = {at: _kept(request, replies.get(at, SILENT)) for at, request in requests.items()}
         heard = [
-            RecordedReply(at, reply.outcome, len(blob), reply.text, reply.seconds, reply.log)
+            RecordedReply(at, reply.outcome, len(blob), reply.text, reply.seconds)
             for at, (reply, blob) in kept.items()
         ]
         blobs = [blob for _, blob in kept.values()]

@@ -38,8 +38,6 @@ class RecordedReply(NamedTuple):
         The length of the encoded answer, which follows the record; 0 without an answer.
     text : str
     seconds : float
-    log : str
-        As in ``Reply``.
     """
 
     cohort: int
@@ -47,7 +45,6 @@ class RecordedReply(NamedTuple):
     size: int
     text: str
     seconds: float
-    log: str = ""
 
 
 class RecordedQuestion(NamedTuple):

@@ -39,7 +39,7 @@ class History:
         What was asked beside the rounds, and what travelled with their questions. A question that
         has to be repeated counts once.
     logs : dict of str
-        By client, the number and the hash of the last line of its log that is known here.
+        By client, the number and the hash of the last entry of its log that is known here.
     """
 
     incidents: list[Incident] = field(default_factory=list)
@@ -48,17 +48,6 @@ class History:
     absent_since: dict[int, float] = field(default_factory=dict)
     exchanges: list[Row] = field(default_factory=list)
     logs: dict[str, str] = field(default_factory=dict)
-
-    def note_log(self, client: str, log: str) -> None:
-        """Note the last line of a client's log, which can only grow."""
-        number = _line_number(log)
-        if number is None:
-            return
-        before = _line_number(self.logs.get(client, "")) or 0
-        if number <= before:
-            what = f"its log was cut short: line {number} came after line {before}"
-            self.incidents.append(Incident(self.asked, client, what))
-        self.logs[client] = log
 
 
 class Members:
@@ -191,10 +180,7 @@ class Members:
         """
         self._part_with(patience, {at: replies[at] for at in requests})
         for at in requests:
-            for line in replies[at].log.splitlines():
-                name, _, log = line.rpartition(" ")
-                for each in [name] if name else self.cohorts[at]:
-                    self.history.note_log(each, log)
+            self.history.logs |= replies[at].heads
         wrong = self._wrong(requests, replies, check, pass_unprepared, of)
         self._note(requests, replies, wrong, began)
         if wrong:
@@ -309,10 +295,3 @@ def _wrong(at: int, reply: Reply, check: Check, pass_unprepared: bool) -> str:
     if reply.text:
         return reply.text
     return "it failed" if reply.outcome == "failed" else SILENT.text
-
-
-def _line_number(log: str) -> int | None:
-    number, _, head = log.partition(":")
-    if number.isdecimal() and len(number) < 16 and len(head) == 64:
-        return int(number)
-    return None

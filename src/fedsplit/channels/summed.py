@@ -89,8 +89,8 @@ class SummedChannel:
             return _worst(others)
         seconds = max(reply.seconds for reply in replies.values())
         values = [replies[at].value for at in sorted(replies)]
-        logs = "\n".join(reply.log for reply in replies.values() if reply.log)
-        return Reply("answer", _read(asked.question, values, m), seconds=seconds, log=logs)
+        heads = {name: head for each in replies.values() for name, head in each.heads.items()}
+        return Reply("answer", _read(asked.question, values, m), seconds=seconds, heads=heads)
 
 
 def _is_same(before: Request, request: Request) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 from fedsplit import fixed_point
 from fedsplit.channels.channel import Reply, Request
@@ -18,6 +20,7 @@ from fedsplit.federation.messages import (
     JOINING,
     Ending,
     Inquiry,
+    LogHead,
     Message,
     Response,
     one_line,
@@ -28,6 +31,24 @@ from fedsplit.federation.questions import answer_limit, decode_answer, encode_re
 from fedsplit.federation.study import Study
 from fedsplit.federation.transport import Transport
 from fedsplit.fixed_point import Limbs
+
+Check: TypeAlias = Callable[[Mapping[str, Response]], Mapping[str, str]]
+"""By site, what is wrong with its answer; sites whose answers can be used are left out."""
+
+
+def each_alone(check: Callable[[str, Response], None]) -> Check:
+    """The check of answers one by one, by what raises InputError for one that cannot be used."""
+
+    def wrong(found: Mapping[str, Response]) -> dict[str, str]:
+        reasons = {}
+        for site, response in found.items():
+            try:
+                check(site, response)
+            except InputError as error:
+                reasons[site] = one_line(str(error))
+        return reasons
+
+    return wrong
 
 
 class Waiting(Exception):
@@ -96,7 +117,7 @@ class Exchanges:
         messages: Mapping[str, Message],
         seconds: float,
         largest: int,
-        check: Callable[[str, Response], None],
+        check: Check,
     ) -> dict[str, tuple[str, Recorded]]:
         """Ask some sites, and record their answers in one transaction.
 
@@ -109,8 +130,7 @@ class Exchanges:
         seconds : float
         largest : int
             The most bytes of a response.
-        check : callable
-            ``check(site, response)`` raises InputError unless an answer can be used.
+        check : Check
 
         Returns
         -------
@@ -124,10 +144,18 @@ class Exchanges:
         for name, data in self._transport.exchange(sent, seconds, ENVELOPE + largest):
             if name in sent and name not in arrived:
                 arrived[name] = data, time.monotonic() - began
-        results = {}
+        results = {name: self._read(number, name, arrived.get(name)) for name in sent}
+        answers = {
+            name: self.response(name, recorded)
+            for name, (outcome, recorded) in results.items()
+            if outcome == "answer"
+        }
+        for name, why in check(answers).items():
+            results[name] = "failed", Recorded(None, why, arrived.get(name, (b"", 0.0))[1])
         with self.journal.transaction():
-            for name in sent:
-                results[name] = self._settle(number, name, arrived.get(name), check)
+            for name, (outcome, recorded) in results.items():
+                if outcome == "answer":
+                    self._add(number, name, recorded, answers[name].head)
         if number != JOINING and self.waits:
             self._say_who_is_waited_for(number, results)
         return results
@@ -140,38 +168,30 @@ class Exchanges:
                 self._note(name, f"exchange {number} waits for it: {recorded.trouble}")
             self._troubles[name] = recorded.trouble
 
-    def _settle(
-        self,
-        number: int,
-        site: str,
-        arrival: tuple[bytes, float] | None,
-        check: Callable[[str, Response], None],
+    def _read(
+        self, number: int, site: str, arrival: tuple[bytes, float] | None
     ) -> tuple[str, Recorded]:
-        """Record what came from one site.
-
-        ``site`` is the name of the connection. Whatever the bytes are, the journal changes in rows
-        of this site alone.
-        """
+        """What came from one site, by the name of the connection that brought it."""
         if arrival is None:
             return "silent", Recorded(None, "no answer in time" if self.waits else "", 0.0)
         data, seconds = arrival
-        study = self.study.digest
         try:
             # The key is that of the connection's site, whatever the message says of its sender.
             response = read_response(bytes.fromhex(self.study.members[site]), data)
-            if (response.study, response.number) != (study, number):
-                raise InputError("a response that belongs to another exchange")
-            if response.outcome != "answer":
-                return response.outcome, Recorded(None, one_line(response.reason), seconds)
-            check(site, response)
         except InputError as error:
             return "failed", Recorded(None, one_line(str(error)), seconds)
-        key, head = self.study.members[site], response.head
+        if (response.study, response.number) != (self.study.digest, number):
+            return "failed", Recorded(None, "a response that belongs to another exchange", seconds)
+        if response.outcome != "answer":
+            return response.outcome, Recorded(None, one_line(response.reason), seconds)
+        return "answer", Recorded(data, "", seconds)
+
+    def _add(self, number: int, site: str, recorded: Recorded, head: LogHead | None) -> None:
+        """Record an answer: whatever it is, the journal changes in rows of this site alone."""
+        study, key = self.study.digest, self.study.members[site]
         if head is None or not self.journal.note_head(study, site, key, head):
             self._note(site, "its log was cut short or replaced")
-        recorded = Recorded(data, "", seconds)
         self.journal.add(study, number, site, recorded)
-        return "answer", recorded
 
     def response(self, site: str, recorded: Recorded) -> Response:
         """A recorded response with an answer."""
@@ -285,7 +305,7 @@ class StudyChannel(ABC):
         messages: Mapping[str, Inquiry],
         timeout: float,
         largest: int,
-        check: Callable[[str, Response], None],
+        check: Check,
     ) -> dict[str, tuple[str, Recorded]]:
         """Ask sites; by files, raise ``Waiting`` if one has not answered yet."""
         study, journal = self._exchanges.study, self._exchanges.journal
@@ -299,15 +319,15 @@ class StudyChannel(ABC):
             raise Waiting(self.number, silent)
         return results
 
-    def _read(self, name: str, recorded: Recorded) -> tuple[bytes, str]:
+    def _read(self, name: str, recorded: Recorded) -> tuple[bytes, dict[str, str]]:
         """The value of a recorded answer, and the entry of the site's log if it is a newer one."""
         response = self._exchanges.response(name, recorded)
         head = response.head
         # an answer that is sent again has the entry that it had; the journal compares them
         if head is None or head.number <= self._logged.get(name, 0):
-            return response.value, ""
+            return response.value, {}
         self._logged[name] = head.number
-        return response.value, f"{head.number}:{head.hash.hex()}"
+        return response.value, {name: f"{head.number}:{head.hash.hex()}"}
 
 
 class OpenChannel(StudyChannel):
@@ -350,7 +370,7 @@ class OpenChannel(StudyChannel):
             decode_answer(requests[site], response.value)
 
         largest = max(map(answer_limit, requests.values()))
-        results = self._send(asked, messages, timeout, largest, check)
+        results = self._send(asked, messages, timeout, largest, each_alone(check))
         for name in questions.keys() - messages.keys() - found.keys():
             results[name] = "refused", Recorded(None, f"left out: {self._without[name]}", 0.0)
         with journal.transaction():
@@ -364,9 +384,9 @@ class OpenChannel(StudyChannel):
     def _reply(self, name: str, request: Request, recorded: Recorded) -> Reply:
         if recorded.data is None:
             return _no_answer(recorded)
-        value, log = self._read(name, recorded)
+        value, heads = self._read(name, recorded)
         answer = decode_answer(request, value)
-        return Reply("answer", answer, seconds=recorded.seconds, log=log)
+        return Reply("answer", answer, seconds=recorded.seconds, heads=heads)
 
 
 class SecureChannel(StudyChannel):
@@ -394,6 +414,7 @@ class SecureChannel(StudyChannel):
                 self._posts = self._exchanges.posts(self.number)
             self._transcript = masks.extended(self._transcript, self._posts)
             self.number, self._asked = self.number + 1, question
+        study, journal = self._exchanges.study, self._exchanges.journal
         asked = digest(question)
         found = self._begin(self.number, asked)
         messages = {
@@ -403,13 +424,23 @@ class SecureChannel(StudyChannel):
         }
         if not messages:
             return found
-        sizes = {len(self._exchanges.response(name, each).value) for name, each in found.items()}
 
-        def check(site: str, response: Response) -> None:
-            # Masked numbers are uniform: nothing but their count and their place can be checked.
-            sizes.add(len(response.value))
-            if response.transcript != self._transcript or len(sizes) > 1:
-                raise InputError("no contribution to the sum that was asked for")
+        def check(answers: Mapping[str, Response]) -> dict[str, str]:
+            # Masked numbers are uniform: nothing but their count and their place can be checked,
+            # and how many there have to be is what most sites say, whoever answered first.
+            before = {name: self._exchanges.response(name, each) for name, each in found.items()}
+            every = {**before, **answers}
+            lengths = Counter(len(each.value) for each in every.values())
+            usual = lengths.most_common(1)[0][0] if lengths else 0
+            wrong = {}
+            for name, each in every.items():
+                if each.transcript != self._transcript or len(each.value) != usual:
+                    wrong[name] = "no contribution to the sum that was asked for"
+                    found.pop(name, None)
+            with journal.transaction():
+                for name in before.keys() & wrong.keys():
+                    journal.forget(study.digest, self.number, name)
+            return wrong
 
         largest = masks.NUMBER * max(map(answer_limit, requests.values()))
         results = self._send(asked, messages, timeout, largest, check)
@@ -425,13 +456,8 @@ class SecureChannel(StudyChannel):
             # whose text it is depends on where it came from, not on what it claims
             reply = _no_answer(recorded)
             return reply._replace(text=f"{name}: {reply.text}")
-        value, log = self._read(name, recorded)
-        return Reply(
-            "answer",
-            fixed_point.from_bytes(value),
-            seconds=recorded.seconds,
-            log=f"{name} {log}" if log else "",
-        )
+        value, heads = self._read(name, recorded)
+        return Reply("answer", fixed_point.from_bytes(value), seconds=recorded.seconds, heads=heads)
 
 
 class TranscriptChannel:

@@ -12,9 +12,16 @@ from fedsplit.channels.patience import Patience
 from fedsplit.checks import number
 from fedsplit.errors import InputError, TooFewClients, nearest
 from fedsplit.federation import authority
-from fedsplit.federation.channel import Exchanges, OpenChannel, SecureChannel, StudyChannel, Waiting
+from fedsplit.federation.channel import (
+    Exchanges,
+    OpenChannel,
+    SecureChannel,
+    StudyChannel,
+    Waiting,
+    each_alone,
+)
 from fedsplit.federation.journal import Journal, Recorded
-from fedsplit.federation.keys import SigningKey, public_bytes
+from fedsplit.federation.keys import SigningKey, agree, public_bytes
 from fedsplit.federation.messages import ENVELOPE, JOINING, LogHead, Proposal, Response
 from fedsplit.federation.study import Study
 from fedsplit.federation.study_file import assigned_keys, read_study_file, write_study_file
@@ -211,6 +218,8 @@ class Coordinator:
             size = 32 if study.secure else 0
             if response.transcript != study.digest or len(response.value) != size:
                 raise InputError("this is not how a site joins a study")
+            if study.secure:  # a key that others refuse would be their refusal: try it here
+                agree(bytes(32), response.value)
 
         while True:
             joined = self.journal.responses(study.digest, JOINING)
@@ -220,7 +229,7 @@ class Coordinator:
             messages = dict.fromkeys(absent, Proposal(study.content))
             left = max(0.0, deadline - time.monotonic())
             seconds = min(left, self._patience.round_timeout)
-            results = exchanges.send(JOINING, messages, seconds, ENVELOPE, check)
+            results = exchanges.send(JOINING, messages, seconds, ENVELOPE, each_alone(check))
             missing = {
                 name: _why(outcome, recorded)
                 for name, (outcome, recorded) in results.items()

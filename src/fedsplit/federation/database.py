@@ -82,6 +82,8 @@ class Database:
                     for statement in filter(str.strip, (statements or "").split(";")):
                         self.execute(statement)
             self.execute(f"PRAGMA user_version = {version}")
+        # Without its write-ahead log a file is an old one then, and never a new one.
+        self.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """Run one statement, and return its rows."""

@@ -94,6 +94,11 @@ class Journal(Database):
         row = study, number, site, *recorded
         self.execute("INSERT OR REPLACE INTO responses VALUES (?, ?, ?, ?, ?, ?)", *row)
 
+    def forget(self, study: bytes, number: int, site: str) -> None:
+        """Forget what came from a site."""
+        where = "study = ? AND number = ? AND site = ?"
+        self.execute(f"DELETE FROM responses WHERE {where}", study, number, site)
+
     def answered(self, study: bytes) -> int:
         """The number of questions that a site has answered."""
         statement = (

@@ -28,7 +28,7 @@ class LogHead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The last entry of a site's log: its number, and the hash of the chain up to it."""
 
     number: Number
-    hash: bytes
+    hash: Annotated[bytes, msgspec.Meta(max_length=32)]
 
 
 class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="proposal"):

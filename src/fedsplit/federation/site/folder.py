@@ -12,7 +12,7 @@ import msgspec
 
 from fedsplit import files
 from fedsplit.data.sources import sources
-from fedsplit.errors import InputError
+from fedsplit.errors import InputError, StateError
 from fedsplit.federation import authority
 from fedsplit.federation.keys import SigningKey
 from fedsplit.federation.site.policy import Policy, policy_of, read_policy
@@ -31,6 +31,16 @@ def check_format(folder: Path) -> None:
         raise InputError(
             f"{folder}: belongs to an earlier fedsplit ({found[0]}), whose record of what was "
             "disclosed cannot be read: keep it, and make another folder with fedsplit keys request"
+        )
+
+
+def check_complete(folder: Path) -> None:
+    """Raise StateError for a folder with rows that answered, and without the record of it."""
+    record = folder / "site.db"
+    if (not record.exists() or not record.stat().st_size) and any((folder / "copies").glob("*.*")):
+        raise StateError(
+            f"{record}: is missing, and with it what was disclosed of the rows in copies: restore "
+            "the newest one, or begin with another folder and a new key"
         )
 
 

@@ -37,6 +37,11 @@ CREATE TABLE log (
 CREATE INDEX events ON log (event, time)
 """
 
+LOG_SHORT = (
+    "its database is older than what it has sent: it was restored from a backup, and would forget "
+    "what it disclosed: its owner has to continue from the newest site.db, or begin with a new key"
+)
+
 Event: TypeAlias = Literal[
     "proposed", "approved", "declined", "answer", "refused", "ended", "reviewed"
 ]
@@ -194,13 +199,18 @@ class Record(Database):
         """Append an entry to the log, and return the new head."""
         # In the transaction of what it records: the head that is sent is the one that is stored.
         last = self.head()
-        # a clock that is set back would make budgets of a day last longer or shorter
-        time = max(self._clock(), self.scalar("SELECT max(time) FROM log") or 0.0)
-        entry = LogEntry(last.number + 1, time, study, exchange, event, detail, content)
+        entry = LogEntry(last.number + 1, self.now(), study, exchange, event, detail, content)
         chained = encoding.digest(last.hash, encoding.encode(entry))
         row = *msgspec.structs.astuple(entry), chained
         self.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *row)
         return LogHead(entry.number, chained)
+
+    def now(self) -> float:
+        """Seconds since 1970, and never less than the log has.
+
+        A clock that is set back would make approvals, and the budgets of a day, last longer.
+        """
+        return max(self._clock(), self.scalar("SELECT max(time) FROM log") or 0.0)
 
     def head(self) -> LogHead:
         """The head of the log; number 0 and no hash before the first entry."""

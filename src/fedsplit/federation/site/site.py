@@ -39,10 +39,10 @@ from fedsplit.federation.regression import ANALYSES
 from fedsplit.federation.site.audit import Audit, audited
 from fedsplit.federation.site.copies import Copies
 from fedsplit.federation.site.disclosed import DisclosedRows, Known
-from fedsplit.federation.site.folder import check_format, create, opened
+from fedsplit.federation.site.folder import check_complete, check_format, create, opened
 from fedsplit.federation.site.overlaps import exposed
 from fedsplit.federation.site.policy import Policy
-from fedsplit.federation.site.record import LogEntry, Record, Sent, StudyState
+from fedsplit.federation.site.record import LOG_SHORT, LogEntry, Record, Sent, StudyState
 from fedsplit.federation.site.rows import StudyRows
 from fedsplit.federation.site.status import DAY, Status, status_of
 from fedsplit.federation.site.transcript import next_step
@@ -52,6 +52,7 @@ from fedsplit.federation.study import Analysis, Study, read_study
 from fedsplit.federation.transport.files import answer_files
 from fedsplit.files import Stamp
 from fedsplit.fixed_point import Limbs
+from fedsplit.texts import printable
 
 logger = logging.getLogger(__name__)
 
@@ -101,6 +102,7 @@ class Site:
         draw: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         check_format(folder)
+        check_complete(folder)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.stat().st_mode & 0o077:
             raise InputError(
@@ -290,7 +292,7 @@ class Site:
 
     def status(self) -> Status:
         """The studies, what waits for whom, budgets, and the ends of certificates."""
-        return status_of(self, self._clock())
+        return status_of(self, self.record.now())
 
     def log(self) -> list[tuple[LogEntry, bytes]]:
         """The record: everything disclosed, refused and decided, with the hash of the chain."""
@@ -315,7 +317,7 @@ class Site:
         """Raise InputError if a study may not be approved, whatever the rows are."""
         if objection := self._objection(study):
             raise InputError(objection)
-        if study.until and _day(self._clock()) > study.until:
+        if study.until and _day(self.record.now()) > study.until:
             raise InputError(f"the study ended on {study.until}")
 
     def _objection(self, study: Study) -> str:
@@ -466,9 +468,13 @@ class Site:
                 raise
             except InputError as error:  # a disk that is not mounted yet, say
                 note = f"waits, as the rows cannot be read: {error}"
-        if note and note != self._said:
-            self.watch(f"study {study.hash[:8]}: {note}")
-        self._said = note
+        self._say(f"study {study.hash[:8]}: {note}" if note else "")
+
+    def _say(self, line: str) -> None:
+        """Say something to the owner, once while a coordinator asks and asks."""
+        if line and line != self._said:
+            self.watch(line)
+        self._said = line
 
     def _answer(self, inquiry: Inquiry) -> Response:
         """Answer a question: the stages of one transaction, from top to bottom."""
@@ -480,7 +486,7 @@ class Site:
 
         # The question: the one that must come next, or one that belongs to the study.
         if study.secure:
-            request, transcript = next_step(self.record, study, inquiry)
+            request, transcript = next_step(self.record, study, self.policy.name, inquiry)
         else:
             request, transcript = decode_request(inquiry.question), b""
         answered = self.record.count("answer", study.digest)
@@ -547,11 +553,7 @@ class Site:
         if state is None:
             raise RequestError("this study was not proposed here: propose it again")
         if inquiry.head is not None and not self.record.contains(inquiry.head):
-            raise StateError(
-                "its database is older than what it has sent: it was restored from a backup, and "
-                "would forget what it disclosed: its owner has to continue from the newest "
-                "site.db, or begin with a new key"
-            )
+            raise StateError(LOG_SHORT)
         study = state.study
         if state.decision != "approved":
             raise RequestError(f"its owner's decision on this study is: {state.decision}")
@@ -575,7 +577,9 @@ class Site:
         refused = record.count("refused", study.digest, after=record.reviewed(state))
         if refused >= policy.refusals_before_halt:
             raise RequestError(f"{refused} questions were refused: its owner has to let it go on")
-        now = self._clock()
+        now = record.now()
+        if now > self._clock() + DAY:
+            self._say("the clock was set back by more than a day: time goes on from the log's last")
         approved = record.scalar("SELECT time FROM log WHERE number = ?", state.since)
         if now > approved + policy.approved_days * DAY:
             raise RequestError("the approval of the study has ended: its owner has to renew it")
@@ -652,8 +656,9 @@ class Site:
         """End a study that has its result."""
         state = self.record.study(ending.study)
         if state is not None and state.decision == "approved":
-            self.record.decide(ending.study, "ended", ending.summary)
-            self.watch(f"study {state.study.hash[:8]} has ended:\n{ending.summary}")
+            summary = printable(ending.summary[:100_000])  # of a result, nobody reads more
+            self.record.decide(ending.study, "ended", summary)
+            self.watch(f"study {state.study.hash[:8]} has ended:\n{summary}")
         return Response(ending.study, JOINING, "answer", head=self.record.head())
 
     # ------------------------------------------------------------------ the record

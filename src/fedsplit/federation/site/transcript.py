@@ -17,12 +17,12 @@ import numpy as np
 
 from fedsplit import fixed_point
 from fedsplit.channels.channel import Request
-from fedsplit.errors import InputError, RequestError
+from fedsplit.errors import InputError, RequestError, StateError
 from fedsplit.federation import masks
 from fedsplit.federation.channel import NextQuestion, TranscriptChannel
-from fedsplit.federation.messages import JOINING, Inquiry
+from fedsplit.federation.messages import JOINING, Inquiry, read_response
 from fedsplit.federation.questions import decode_request
-from fedsplit.federation.site.record import Record
+from fedsplit.federation.site.record import LOG_SHORT, Record
 from fedsplit.federation.study import Study
 
 
@@ -41,8 +41,8 @@ class Step(NamedTuple):
     transcript: bytes
 
 
-def next_step(record: Record, study: Study, inquiry: Inquiry) -> Step:
-    """Enter the contributions to the last exchange, and return what must be answered next."""
+def next_step(record: Record, study: Study, name: str, inquiry: Inquiry) -> Step:
+    """Enter the contributions to the last exchange, and return what this member answers next."""
     known = record.transcript(study.digest)
     if inquiry.number != len(known) + 1:
         raise RequestError(f"exchange {inquiry.number} is not the next one")
@@ -50,8 +50,11 @@ def next_step(record: Record, study: Study, inquiry: Inquiry) -> Step:
     before = known[-1][0] if known else study.digest
     values = masks.read_posts(study, last, before, inquiry.posts)
     own = record.sent(study.digest, last)
-    if own is None:
-        raise RequestError(f"exchange {last} was not answered here")
+    post = inquiry.posts[list(study.members).index(name)]
+    mine = read_response(bytes.fromhex(study.members[name]), post)
+    if own is None or mine.head != own.head or mine.value != own.value:
+        # It is signed by this site's own key, so that it was sent from here.
+        raise StateError(LOG_SHORT)
     total = b""
     if last == JOINING:
         record.keep_partners(study.digest, dict(zip(study.members, values, strict=True)))
