@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
 from fedsplit.channels.channel import Channel, Request
@@ -97,7 +98,7 @@ class RegressionStudy(Analysis):
         """The columns of the model; the others only decide which rows are complete."""
         return {*Formula(self.formula).columns, *columns_of(*self.extra.values())}
 
-    @property
+    @cached_property
     def privacy(self) -> Privacy | None:
         """What is promised of the noise; None if there is none."""
         return privacy_of(self.options["dp"])

@@ -139,6 +139,7 @@ class Record(Database):
         super().__init__(path, SCHEMA, 1)
         self._known = known
         self._clock = clock
+        self._read: dict[bytes, Study] = {}  # by content: to check one takes longer than an answer
 
     # ------------------------------------------------------------------ studies
 
@@ -148,7 +149,9 @@ class Record(Database):
             "SELECT content, decision, since, copy, secret FROM studies WHERE hash = ?", digest
         )
         for content, *state in rows:
-            return StudyState(read_study(content, self._known), *state)
+            if content not in self._read:
+                self._read[content] = read_study(content, self._known)
+            return StudyState(self._read[content], *state)
         return None
 
     def add_study(self, study: Study) -> None:
