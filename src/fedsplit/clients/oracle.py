@@ -67,49 +67,25 @@ class Removed(NoAnswer):
 class Clients:
     """Clients with what a driver may know about them; the defaults are those of clients in memory.
 
-    Parameters
-    ----------
-    oracle : Oracle
-        Who answers. Subclasses answer themselves.
-
-    Attributes
-    ----------
-    m, d : int
-        The number of clients, and of coordinates of x; d is 0 if they do not say it.
-    names : sequence of str or None
-        The clients by name; None where they are in this process.
-    free : bool
-        Whether questions cost nothing but arithmetic, so that they may be asked for a measurement.
-    recorded : bool
-        Whether questions are counted or kept by others, so that an extra one makes a difference.
-    hessians : bool
-        Whether every client has its Hessian by a formula.
-    incidents : sequence of Incident
-        What went wrong so far.
-    stands_for : int
-        How many clients each of the m is the sum of.
-    words : int
-        How many numbers are sent up for each float of an answer: several in secure sums.
-    on_device : bool
-        Whether the clients' arrays are on a device.
-    measured_every : int
-        How many rounds there are to a measurement of F, where one costs as much as a round.
-    rounded : str
-        What was done to the rows that a proof is about, in words; empty if nothing.
+    It asks an ``oracle``; subclasses answer themselves. There are m clients, and d coordinates of
+    x; d is 0 if they do not say it.
     """
 
     m: int
     d: int
-    stands_for: int = 1
-    words: int = 1
-    names: Sequence[str] | None = None
+    stands_for: int = 1  # how many clients each of the m is the sum of
+    words: int = 1  # numbers sent up for each float of an answer: several in secure sums
+    names: Sequence[str] | None = None  # by name; None where they are in this process
+    # whether questions cost nothing but arithmetic, so that one may be a mere measurement
     free: bool = True
+    # whether questions are counted or kept by others, so that an extra one makes a difference
     recorded: bool = False
-    hessians: bool = False
-    incidents: Sequence[Incident] = ()
-    on_device: bool = False
+    hessians: bool = False  # whether every client has its Hessian by a formula
+    incidents: Sequence[Incident] = ()  # what went wrong so far
+    on_device: bool = False  # whether the clients' arrays are there
+    # how many rounds there are to a measurement of F, where one costs as much as a round
     measured_every: int = 1
-    rounded: str = ""
+    rounded: str = ""  # what was done to the rows that a proof is about, in words
 
     def __init__(self, oracle: Oracle) -> None:
         self.m = oracle.m
@@ -131,10 +107,9 @@ class Clients:
 
         This one asks all clients. Those that can ask some of them alone override it.
         """
-        if drawn.all():
-            return self.ask(question)
+        answer = self.ask(question)
         # whoever can ask only everybody must not use what the others answered
-        return self.ask(question).only(drawn)
+        return answer if drawn.all() else answer.only(drawn)
 
     def objective(self, x: Array) -> float | None:
         """F(x), without a penalty; None unless every client answers."""

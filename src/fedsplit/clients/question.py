@@ -372,7 +372,8 @@ class CostQuestion(Question):
         return contributions
 
     def of_total(self, total: Total) -> Answer:
-        shapes = self.shapes(self._d)
+        d = next(int(point.shape[-1]) for point in self.points() if point is not None)
+        shapes = self.shapes(d)
         parts = {}
         for name, rule in self.rules().items():
             shape = shapes.get(name, ())
@@ -380,11 +381,6 @@ class CostQuestion(Question):
             parts[name] = rule.read(total, shape or (1,)).reshape(1, *shape)
         parts = self.from_added(parts, total.m)
         return Answer.of(**{name: parts[name] for name in shapes})
-
-    @property
-    def _d(self) -> int:
-        """The number of coordinates, by the first point that there is."""
-        return next(int(point.shape[-1]) for point in self.points() if point is not None)
 
     def rules(self) -> dict[str, Rule]:
         """How each number that clients add up is added, in this order."""

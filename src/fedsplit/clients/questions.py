@@ -9,8 +9,8 @@ over clients, the question can also be asked where only sums are disclosed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, cast
 
 import numpy as np
@@ -33,7 +33,7 @@ from fedsplit.clients.rounding import rounded_down, rounded_up, separated, sign_
 from fedsplit.clients.trials import Overview as Overview
 from fedsplit.clients.trials import Trials as Trials
 from fedsplit.local.solver import ProxSolver, StochasticSolver, start_of
-from fedsplit.losses.batches import Batch, Streams, epochs, independent, unseeded
+from fedsplit.losses.batches import Streams, epochs, independent, unseeded
 from fedsplit.losses.costs import Costs
 
 
@@ -56,17 +56,14 @@ class StochasticDescend(CostQuestion):
         return True
 
     def answer(self, costs: Costs, x: Array) -> Mapping[str, Array]:
-        for batch in self._batches(costs):
+        # without seeds, as when clients are asked directly, all draw from the same ones
+        streams = unseeded(costs.terms.k) if self.streams is None else self.streams
+        draw = epochs if self.in_epochs else independent
+        for batch in draw(streams, costs.stacked, self.batch, self.steps):
             # a client that has finished its passes stays where it is
             used = np.any(batch.scale > 0, axis=1, keepdims=True)
             x = x - self.step * like(1.0 * used, x) * costs.batch(batch).gradient(x)
         return {"point": x}
-
-    def _batches(self, costs: Costs) -> Iterator[Batch]:
-        streams = unseeded(costs.terms.k) if self.streams is None else self.streams
-        # without seeds, as when clients are asked directly, all draw from the same ones
-        draw = epochs if self.in_epochs else independent
-        return draw(streams, costs.stacked, self.batch, self.steps)
 
 
 @dataclass(frozen=True)
@@ -178,20 +175,16 @@ class Reflection(CostQuestion):
 
     def of_prox(self, answer: Answer) -> Answer:
         """The answer that an answer to ``prox`` amounts to."""
-        return Answer(
-            self._centred(answer.parts), *answer[1:]
-        )  # _replace takes three times as long
-
-    def _centred(self, parts: Mapping[str, Array]) -> dict[str, Array]:
-        """The z_j after the round, in the place of the proxes."""
-        others = dict(parts)  # clients of one's own may answer with the point alone
-        point = others.pop(next(iter(parts)))
-        return {"z": self.z + 2.0 * (point - self.x), **others}
+        others = dict(answer.parts)  # clients of one's own may answer with the point alone
+        point = others.pop(next(iter(others)))
+        # _replace takes three times as long
+        return Answer({"z": self.z + 2.0 * (point - self.x), **others}, *answer[1:])
 
     def answer(self, costs: Costs, x: Array, z: Array) -> Mapping[str, Array]:
-        own = replace(self, z=z)
-        prox = own.prox
-        return own._centred(prox.answer(costs, prox.v, start_of(self.solver, x, z)))
+        start = start_of(self.solver, self.x, z)
+        prox = Prox(2.0 * x - z, self.s, start, self.solver, self.streams)
+        parts = dict(prox.answer(costs, prox.v, start_of(self.solver, x, z)))
+        return {"z": z + 2.0 * (parts.pop("point") - x), **parts}
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
@@ -97,7 +97,10 @@ class DeviceClients(Clients):
     def ask(self, question: CostQuestion) -> Answer:
         began = time.perf_counter()
         if isinstance(question, Prox | Reflection):
-            _check_solver(question.solver)
+            solver = question.solver
+            if not isinstance(solver, ExactProx | GradientProx):  # not over the array API
+                name = type(solver).__name__
+                raise InputError(f"{name} has no device path: use ExactProx or GradientProx")
         points = {name: self._placed(getattr(question, name)) for name in question.vectors}
         if any(getattr(question, name) is not point for name, point in points.items()):
             question = replace(question, **points)  # type: ignore[type-var]  # all are dataclasses
@@ -129,7 +132,7 @@ class DeviceClients(Clients):
 
     def _plain(self, question: CostQuestion, began: float) -> Answer:
         """The answer by the losses and solvers of this process, over the array API."""
-        answers = []
+        answers: list[Mapping[str, DeviceArray]] = []
         work = []
         for part in self.rows.parts():
             costs = self._whole or Costs(self.rows.terms(part), self._ridge)
@@ -141,7 +144,9 @@ class DeviceClients(Clients):
             answers.append(asked.answer(costs, *own))
             work.append(costs.work.each(part.stop - part.start))
         seconds = np.full(self.m, (time.perf_counter() - began) / self.m)
-        parts = {name: self._joined([each[name] for each in answers]) for name in answers[0]}
+        parts = dict(answers[0])
+        if len(answers) > 1:
+            parts = {name: self.rows.xp.concat([each[name] for each in answers]) for name in parts}
         return Answer(parts, self._everyone, seconds, np.concatenate(work))
 
     def _own(self, point: DeviceArray | None, part: slice) -> DeviceArray | None:
@@ -152,9 +157,6 @@ class DeviceClients(Clients):
         if point.ndim == 1:
             return xp.broadcast_to(point, (part.stop - part.start, self.d))
         return xp.astype(point[part, :], xp.float64, copy=False)
-
-    def _joined(self, arrays: Sequence[DeviceArray]) -> DeviceArray:
-        return arrays[0] if len(arrays) == 1 else self.rows.xp.concat(arrays)
 
     def _fused(self, question: CostQuestion, at: Pass, kernels: Kernels) -> Answer:
         """The answer of a kernel: of errors and margins it has the worst, for every client."""
@@ -167,15 +169,10 @@ class DeviceClients(Clients):
                 parts[name] = np.broadcast_to(number, (self.m,))
         none = np.zeros(0)  # a million numbers that are the same would take longer than the round
         summary, _ = kernels.read(at, found)
-        if not self._separable:
+        if self.ridge.any() or not self.rows.phi.classifies:  # a ridge bounds x in any case
             summary = summary._replace(margin=math.nan)
         worst[:, 0] = summary.error, summary.margin
         return Answer(parts, self._everyone, none, none, summary)
-
-    @cached_property
-    def _separable(self) -> bool:
-        """Whether F may have no minimiser, as classes are separable and no ridge bounds x."""
-        return self.rows.phi.classifies and not self.ridge.any()
 
     @cached_property
     def _kernels(self) -> Kernels | None:
@@ -190,17 +187,6 @@ class DeviceClients(Clients):
         return Planner(quadratic, float(self.ridge[0]), self._bounds)
 
     def _bounds(self) -> tuple[DeviceArray, DeviceArray]:
-        return self._known_bounds
-
-    @cached_property
-    def _known_bounds(self) -> tuple[DeviceArray, DeviceArray]:
+        """ℓ_j and L_j, each (m,)."""
         bounds = self._answered(Curvature(), time.perf_counter()).rows
         return bounds[:, 0], bounds[:, 1]
-
-
-def _check_solver(solver: object) -> None:
-    """Raise InputError unless a local solver is written over the array API."""
-    if not isinstance(solver, ExactProx | GradientProx):
-        raise InputError(
-            f"{type(solver).__name__} has no device path: use ExactProx or GradientProx"
-        )

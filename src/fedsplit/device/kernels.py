@@ -6,7 +6,6 @@ else takes the plain path, which computes the same.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
@@ -107,8 +106,9 @@ class Planner:
     def _inner_steps(self, solver: GradientProx, s: float) -> float | DeviceArray | None:
         """The gradient steps of a solver; None if a line search has to find some of them."""
         if (solver, s) not in self.inner_steps:  # a device has to be waited for
-            steps = solver.inner_steps(s, self.bounds)
-            self.inner_steps[solver, s] = steps if _all_finite(steps) else None
+            steps: Any = solver.inner_steps(s, self.bounds)
+            xp = np if isinstance(steps, float) else array_namespace(steps)
+            self.inner_steps[solver, s] = steps if xp.all(xp.isfinite(steps)) else None
         return self.inner_steps[solver, s]
 
     def _descent(self, question: Descend) -> Pass | None:
@@ -117,13 +117,6 @@ class Planner:
         work = (question.steps, 0, 0)
         at = Pass(GRADIENT, question.x, r=self.ridge, pull=0.0, work=work)
         return at._replace(step=float(question.step), steps=question.steps)
-
-
-def _all_finite(step: float | DeviceArray) -> bool:
-    if isinstance(step, float):
-        return math.isfinite(step)
-    xp = array_namespace(step)
-    return bool(xp.all(xp.isfinite(step)))
 
 
 class Compiled(NamedTuple):

@@ -85,7 +85,6 @@ def place(
     else:
         _check_library(clients)
     A, b, w, o = _cast(clients, dtype)
-    _check_shapes(A, b, w, o)
     A, b, w, o = _padded_at_the_end(A, b, w, o)
     rows = DeviceRows(loss, A, _targets(loss, b, w), w, o)
     _check_numbers(rows, ridge)
@@ -215,10 +214,15 @@ def _by_dlpack(xp: Any, values: Any) -> DeviceArray:
 
 
 def _cast(clients: StackedRows, dtype: str | None) -> list[DeviceArray | None]:
-    """In one dtype: that of A, or the one that is asked for."""
-    xp = array_namespace(clients.A)
-    wanted = clients.A.dtype
-    if any(each is not None and _is_complex(each) for each in clients):
+    """In the shapes that they have to have, and in one dtype: that of A, or the one asked for."""
+    A = clients.A
+    xp = array_namespace(A)
+    wanted = A.dtype
+    named = zip(("A", "b", "weights", "offset"), clients, strict=True)
+    given = {name: each for name, each in named if each is not None}
+    if any(
+        array_namespace(each).isdtype(each.dtype, "complex floating") for each in given.values()
+    ):
         raise InputError("rows on a device must be real numbers")
     if dtype is not None:
         wanted = getattr(xp, floats(dtype))
@@ -226,21 +230,14 @@ def _cast(clients: StackedRows, dtype: str | None) -> list[DeviceArray | None]:
         raise InputError(
             f'A has dtype {wanted}: rows on a device are float32 or float64, pass dtype="float64"'
         )
-    return [None if each is None else xp.astype(each, wanted, copy=False) for each in clients]
-
-
-def _is_complex(array: DeviceArray) -> bool:
-    return bool(array_namespace(array).isdtype(array.dtype, "complex floating"))
-
-
-def _check_shapes(A: Any, b: Any, w: Any, o: Any) -> None:
     if A.ndim != 3 or 0 in A.shape:
         raise InputError(f"A must be (clients, rows, columns), its shape is {tuple(A.shape)}")
-    for name, each in (("b", b), ("weights", w), ("offset", o)):
-        if each is not None and tuple(each.shape) != tuple(A.shape[:2]):
+    for name, each in given.items():
+        if name != "A" and tuple(each.shape) != tuple(A.shape[:2]):
             raise InputError(
                 f"{name} must have shape {tuple(A.shape[:2])}, as A has, not {tuple(each.shape)}"
             )
+    return [None if each is None else xp.astype(each, wanted, copy=False) for each in clients]
 
 
 def _padded_at_the_end(A: Any, b: Any, w: Any, o: Any) -> tuple[Any, Any, Any, Any]:

@@ -291,8 +291,11 @@ class Facts(NamedTuple):
             noise = curved.noise or self._noise()
             bounds.append(self._dual(noise))
             # That of H knows the rounding of γ by the units of the columns.
-            if H is None or math.isinf(curved.gap):
-                bounds.append(self._strong(noise))
+            mu = float(self.scalars.ell.sum()) + _convexity(self.penalty)
+            if mu > 0 and (H is None or math.isinf(curved.gap)):  # ‖γ‖²/(2μ) and ‖γ‖/μ
+                radius = float(np.linalg.norm(self.slope)) / math.sqrt(mu) + noise
+                strong = Bound(0.5 * radius**2, "strong convexity", radius / math.sqrt(mu))
+                bounds.append(strong._replace(noise=noise))
         proved = [bound for bound in bounds if math.isfinite(bound.gap)]
         objective = self.objective
         scale = self.scale
@@ -332,11 +335,10 @@ class Facts(NamedTuple):
         inverse = float(np.sum(1.0 / self.scalars.q)) + convexity / size**2
         if inverse > 0.0:
             return self._near(1.0 / math.sqrt(inverse) + noise, mu)._replace(noise=noise)
-        return Bound(
-            math.inf,
-            "no client's Hessian is known to be positive definite, so that nothing bounds the gap: "
-            "add a ridge, which may be small",
+        reason = (
+            "no client's Hessian is known to be positive definite, so that nothing bounds the gap"
         )
+        return Bound(math.inf, f"{reason}: add a ridge, which may be small")
 
     def _by_hessian(self, H: Array, drift: float) -> Bound:
         """The bounds from the Hessian of the sum, which may be regular where no client's own is.
@@ -358,18 +360,18 @@ class Facts(NamedTuple):
         on = _supported(H, self.slope, self.slack if drift == 0.0 else None)
         within = ScaledHessian(H[np.ix_(on, on)])
         nu, outside = within.inverse_norm(self.slope[on])
-        lengths = float(np.abs(within.sizes * self.x[on]).sum()) + self._deviation()
+        deviance = max(0.0, 2.0 * float(np.sum(self.scalars.value - self.scalars.floor)))
+        deviation = math.sqrt(deviance) if math.isfinite(deviance) else 0.0
+        lengths = float(np.abs(within.sizes * self.x[on]).sum()) + deviation
         affine = bool(np.isfinite(self.scalars.norm).all())
         if within.singular and not (affine and outside <= within.rounding * lengths):
-            reason = "the Hessian of the sum is singular: add a ridge"
+            reason = "the Hessian of the sum is singular"
             if affine:
-                reason = (
-                    "the Hessian of the sum is singular to rounding, and the gradient has a part "
-                    "along its kernel: add a ridge"
-                )
+                reason += " to rounding, and the gradient has a part along its kernel"
             # F still falls along the kernel: standing still is then no sign of an optimum, and
             # Huber's Hessian may be regular where more residuals are small
-            return Bound(math.inf, reason, hopeful=outside > within.rounding * lengths)
+            hopeful = outside > within.rounding * lengths
+            return Bound(math.inf, f"{reason}: add a ridge", hopeful=hopeful)
         noise = 4.0 * EPS * lengths * math.sqrt(within.sum_of_inverse())
         # off the support, what h adds to ‖h‖ is bounded by the whole of H alone
         mu = within.least(in_range=True) if on.all() else ScaledHessian(H).least()
@@ -402,15 +404,6 @@ class Facts(NamedTuple):
         advice = "run more rounds" if hopeful else "add a ridge"
         return Bound(math.inf, f"{reason}: {advice}", hopeful=hopeful)
 
-    def _strong(self, noise: float) -> Bound:
-        """‖γ‖²/(2μ) and ‖γ‖/μ, where μ is the strong convexity of F, with g's, everywhere."""
-        mu = float(self.scalars.ell.sum()) + _convexity(self.penalty)
-        if mu <= 0:
-            return NO_BOUND
-        radius = float(np.linalg.norm(self.slope)) / math.sqrt(mu) + noise
-        distance = radius / math.sqrt(mu)
-        return Bound(0.5 * radius**2, "strong convexity", distance, noise=noise)
-
     def _dual(self, noise: float) -> Bound:
         """F(x) - F* ≤ max_y ⟨∇f(x), x - y⟩ + g(x) - g(y), over the y that the optimum is among.
 
@@ -426,22 +419,16 @@ class Facts(NamedTuple):
         return Bound(gap, "a duality bound", noise=noise)
 
     def _noise(self) -> float:
-        """What rounding adds to γ in the norm of H⁻¹, by the clients.
+        """What rounding adds to γ in the norm of H⁻¹: the sum of that in the clients' own norms.
 
-        It is at most the sum of what it adds in the norms of their own H_j⁻¹. Where a client does
-        not state that, or its H_j is singular, it is d roundings of about ‖x‖ in the norm of H_j,
-        by how much f_j falls from 0 to x.
+        Where a client does not state that, or its H_j is singular, it is d roundings of about ‖x‖
+        in the norm of H_j, by how much f_j falls from 0 to x.
         """
         value, noise, origin = self.scalars.value, self.scalars.noise, self.scalars.origin
         level = np.fmax(np.abs(value), origin) if len(origin) else np.abs(value)
         rough = 4.0 * len(self.x) * EPS * np.sqrt(2.0 * level)
         each = np.where(np.isfinite(noise), noise, rough) if len(noise) else rough
         return float(np.sum(each[np.isfinite(each)]))
-
-    def _deviation(self) -> float:
-        """The square root of the deviance; 0 if that is not known."""
-        deviance = max(0.0, 2.0 * float(np.sum(self.scalars.value - self.scalars.floor)))
-        return math.sqrt(deviance) if math.isfinite(deviance) else 0.0
 
 
 def _convexity(penalty: Penalty | None) -> float:

@@ -66,62 +66,29 @@ def independent_draws(m: int, k: int, seed: int) -> Iterator[Mask]:
 class Conversation:
     """Asks clients on behalf of dialogues, and keeps account of it.
 
-    Parameters
-    ----------
-    clients : Clients
-    seed : int
-        Random seed of who takes part, and of what clients draw. What client j draws for a question
-        is a function of the seed, the number of the question, and j.
-    participation : float
-        The share of the clients that is asked each question, at least one of them.
-    reshuffled : bool
-        Whether every client is drawn once before any is drawn again. Otherwise draws are
-        independent, and questions that need everyone are asked of all clients.
-    asynchronous : Latency or bool
-        Whether clients are asked one by one: in real time, or by a simulated clock with a
-        ``Latency``.
-    asked : int
-        How many questions an earlier run asked that this one continues.
-    rounds : float
-        The budget: who wants to ask more questions gets a ``BudgetSpent``.
-    callbacks : sequence of callables
-        Each is called as ``callback(row, state)`` after every round.
-    trace : Trace, optional
-        Of earlier conversations that this one continues: the budget is that of all of them.
-
-    Attributes
-    ----------
-    clients : Clients
-        Those that have not left.
-    number : int
-        How many questions were asked, in earlier runs too.
-    trace : Trace
-        What was recorded.
-    present, heard : (m,) masks
-        Who answered the last question, and who has ever answered one.
-    removed : tuple of str
-        Who has left.
-    places : (m,) array of int
-        The clients that have not left, by their places at the start.
+    What client j draws for a question is a function of the seed, the number of the question, and j.
     """
 
     def __init__(
         self,
         clients: Clients,
         *,
-        seed: int = 0,
-        participation: float = 1.0,
+        seed: int = 0,  # of who takes part, and of what clients draw
+        participation: float = 1.0,  # the share of the clients that is asked, at least one of them
+        # Whether every client is drawn once before any is drawn again. Otherwise draws are
+        # independent, and questions that need everyone are asked of all clients.
         reshuffled: bool = True,
+        # one by one in real time, or by a simulated clock with a ``Latency``
         asynchronous: Latency | bool = False,
-        asked: int = 0,
-        rounds: float = math.inf,
-        callbacks: Sequence[Callback] = (),
-        trace: Trace | None = None,
+        asked: int = 0,  # how many questions an earlier run asked that this one continues
+        rounds: float = math.inf,  # the budget: who wants to ask more gets a ``BudgetSpent``
+        callbacks: Sequence[Callback] = (),  # each called with a row and a state after every round
+        trace: Trace | None = None,  # of earlier conversations, whose budget this one shares
     ) -> None:
-        self.number = asked
+        self.number = asked  # how many questions were asked, in earlier runs too
         self.trace = Trace(math.nan) if trace is None else trace
-        self.removed: tuple[str, ...] = ()
-        self.places = np.arange(clients.m)
+        self.removed: tuple[str, ...] = ()  # by name, who has left
+        self.places = np.arange(clients.m)  # those that have not left, by their places at the start
         self._seed = seed
         self._participation = participation
         self._reshuffled = reshuffled
@@ -146,6 +113,7 @@ class Conversation:
         self.clients = clients
         self.m = clients.m
         self._everyone = everyone(clients.m)
+        # (m,): who answered the last question, and who has ever answered one
         self.present: Mask = ~self._everyone
         self.heard: Mask = ~self._everyone
         self._clock: Clock | None = None

@@ -122,10 +122,11 @@ class ProvedGap:
     def look(
         self, before: Any, state: Any, residual: float, objective: float, account: Account
     ) -> Dialogue[StoppedBy | None]:
-        """Why the run stops after a round; None if it goes on. F(x) may be nan."""
         method = self.method
-        if residual == 0.0 and not _same(method.step_of(before), method.step_of(state)):
-            return None  # a step was refused: a shorter one, or one of another kind, is to come
+        if residual == 0.0:
+            steps = to_host(method.step_of(before)), to_host(method.step_of(state))
+            if not np.array_equal(*steps, equal_nan=True):  # nan of a method without a step
+                return None  # a step was refused: a shorter one, or one of another kind, is to come
         evidence = method.evidence(state)
         if evidence is None:
             return (yield from self._ask_for_proof(before, state, residual, objective, account))
@@ -146,7 +147,7 @@ class ProvedGap:
         """Look at what the answers of the last round prove, at no price."""
         method = self.method
         proof = certify_at_hand(evidence, state.x, method.penalty, self._subgradient(state))
-        self._take(proof, state)
+        self.certificate, self._proved = proof, state
         if proof.within(self.tol):
             return "certificate"
         self._vain = self._vain + 1 if proof.vain else 0
@@ -155,13 +156,9 @@ class ProvedGap:
         small = STANDSTILL if self._provable else self.tol
         still = residual <= small * length(method.iterate(state))
         self._heard = heard_since(still, self._heard, method.current(state, account.present))
-        if not still:
-            self._stood = 0
-        elif self._heard.all():
-            self._stood += 1
-        if self._stood >= self.still_rounds or (self._stood and method.penalty is None):
-            return "residual"
-        return None
+        self._stood = (self._stood + bool(self._heard.all())) if still else 0
+        stands = self._stood >= self.still_rounds or (self._stood and method.penalty is None)
+        return "residual" if stands else None
 
     def _ask_for_proof(
         self, before: Any, state: Any, residual: float, objective: float, account: Account
@@ -189,8 +186,13 @@ class ProvedGap:
         self._heard = heard_since(still or gap <= enough, self._heard, present)
         promising = still or (self._provable and promised <= enough)
         if not (promising and self._heard.all()):
-            rounded = self.float32 and self._provable and self._falls_no_more(residual, size)
-            return "residual" if rounded else None
+            if not (self.float32 and self._provable):
+                return None
+            # whether the residual of rows in float32 is down to rounding
+            earlier = list(self._residuals)
+            self._residuals.append(residual)
+            known = len(earlier) == self.window and residual <= self.float32_digits * size
+            return "residual" if known and residual > 0.5 * earlier[0] else None
         if self._provable:
             if not self._affordable(done):
                 return None
@@ -225,18 +227,8 @@ class ProvedGap:
         return certificate, stopped_by == "method" or (here and certificate.within(self.tol))
 
     def _subgradient(self, state: Any) -> Array | None:
-        if self.method.penalty is None:
-            return None
-        slope = self.method.subgradient(state)
+        slope = None if self.method.penalty is None else self.method.subgradient(state)
         return None if slope is None else to_host(slope)
-
-    def _falls_no_more(self, residual: float, size: float) -> bool:
-        """Whether the residual of rows in float32 is down to rounding."""
-        earlier = list(self._residuals)
-        self._residuals.append(residual)
-        if len(earlier) < self.window or residual > self.float32_digits * size:
-            return False
-        return residual > 0.5 * earlier[0]
 
     def _affordable(self, rounds: int) -> bool:
         """Whether one more proof is within the budget and the price."""
@@ -265,18 +257,7 @@ class ProvedGap:
 
     def _prove(self, state: Any) -> Dialogue[None]:
         """Ask for a proof at x. Questions to absent clients are not part of its price."""
-        x = to_host(state.x)
-        subgradient = self._subgradient(state)
-        proof = yield from prove(x, self.method.penalty, subgradient, self.tol, self.pooled)
+        x, penalty = to_host(state.x), self.method.penalty
+        proof = yield from prove(x, penalty, self._subgradient(state), self.tol, self.pooled)
         self._spent += self.proof_rounds
-        self._take(proof, state)
-
-    def _take(self, proof: Certificate, state: Any) -> None:
-        """Keep a proof, which is about this state."""
-        self.certificate = proof
-        self._proved = state
-
-
-def _same(one: float | Array, other: float | Array) -> bool:
-    """Whether two steps are the same; nan of a method without one is."""
-    return np.array_equal(to_host(one), to_host(other), equal_nan=True)
+        self.certificate, self._proved = proof, state

@@ -100,8 +100,7 @@ class Costs:
         """Unbiased estimates of the f_j from some of the clients' rows, with the whole ridge."""
         # padding counts as rows do: all clients of a block compute the same
         share = batch.rows.shape[1] / self.stacked.length
-        terms = self.terms.subsample(batch.rows, batch.scale)
-        return Costs(terms, self.ridge, share, work=self.work)
+        return Costs(self.terms.subsample(*batch), self.ridge, share, work=self.work)
 
     @property
     def stacked(self) -> Stacked:
@@ -181,26 +180,20 @@ class Costs:
         return inverse, zero.gradient, (share, share * norms(zero.gradient / inverse.sizes))
 
     def batch_smoothness(self, batch: int, X: Array | None = None) -> Array:
-        """The expected smoothness ℒ_j ≥ L_j of minibatches, (k,).
+        """The expected smoothness ℒ_j ≥ L_j of minibatches, (k,), everywhere, or for Hessians at X.
 
-        E‖ĝ_j(x) - ĝ_j(y)‖² ≤ 2ℒ_j (f_j(x) - f_j(y) - ⟨∇f_j(y), x - y⟩).
-
-        ĝ_j is the scaled gradient of a batch of B rows, drawn without replacement:
-        ℒ = n(B - 1)/(B(n - 1)) L + (n - B)/(B(n - 1)) n max_i L_i with the L_i of single rows
-        (Gower et al., 2019). It holds everywhere, or for the Hessians at X.
+        E‖ĝ_j(x) - ĝ_j(y)‖² ≤ 2ℒ_j (f_j(x) - f_j(y) - ⟨∇f_j(y), x - y⟩) with the scaled gradient ĝ_j
+        of a batch of B rows, drawn without replacement: ℒ = n(B - 1)/(B(n - 1)) L + (n - B)/(B(n -
+        1)) n max_i L_i with the L_i of single rows (Gower et al., 2019).
         """
         n = self.stacked.sizes.astype(np.float64)
         B = np.minimum(n, batch)
-        eta = None
-        L = self.bounds[1]
-        if X is not None:
-            at = self.at(X)
-            eta = at.eta
-            L = at.bounds()[1]
-        L, single = to_host(L), to_host(self.terms.largest_row(eta))
-        single = single + self.most_ridge / n
-        others = np.maximum(n - 1.0, 1.0)
-        mixed = n * (B - 1.0) / (B * others) * L + (n - B) / (B * others) * n * single
+        at = None if X is None else self.at(X)
+        L = to_host((self.bounds if at is None else at.bounds())[1])
+        single = (
+            to_host(self.terms.largest_row(None if at is None else at.eta)) + self.most_ridge / n
+        )
+        mixed = (n * (B - 1.0) * L + (n - B) * n * single) / (B * np.maximum(n - 1.0, 1.0))
         # without a bound on L_j there is none on ℒ_j, and 0·inf in ``mixed``
         return np.where((n > B) & np.isfinite(L), np.maximum(L, mixed), L)
 
@@ -251,7 +244,8 @@ class Evaluation:
         if not xp.any(mask):
             return self
         X = xp.where(mask[:, None], other.X, self.X)
-        return Evaluation(self.costs, X, xp.where(_like(mask, self.eta), other.eta, self.eta))
+        own = xp.reshape(mask, (-1, *[1] * (self.eta.ndim - 1)))
+        return Evaluation(self.costs, X, xp.where(own, other.eta, self.eta))
 
     def diagonal(self) -> Array:
         """The diagonal of ∇²f_j(x_j), (k, d)."""
@@ -369,12 +363,20 @@ class Evaluation:
 
     def decrement(self, G: Array) -> dict[str, Array]:
         """The fields of ``ProofScalars`` at x_j, given the gradient g of the sum, each (k,)."""
-        terms = self.costs.terms
+        terms, costs = self.costs.terms, self.costs
         W = None  # without a root of H⁻¹ the leverage is not known
-        if terms.large:
-            q, mu = self._large_decrement(G)
-        elif terms.rank < terms.d:
-            q, mu = self._wide_decrement(G)
+        if terms.large:  # one client per block, with an H that cannot be held
+            costs.work.hessians += 1
+            largest = float(self._largest()[0] + costs.most_ridge)
+            hessian = LargeHessian(self.times, self.diagonal(), costs.ridge, largest)
+            q, mu = (np.array([bound]) for bound in hessian.decrement(G[0]))
+        elif terms.rank < terms.d:  # fewer observations than columns: λ_min(H) is the ridge
+            # with a smaller ridge than this, the small system has too few digits left
+            certain = costs.least_ridge > 1e-8 * self._largest()
+            mu = np.where(certain, costs.least_ridge, 0.0)
+            q = np.full(mu.shape, np.inf)
+            if certain.any():
+                q = np.where(certain, (1.0 + 1e-6) * dots(G, self.solve(0.0, G)), np.inf)
         else:
             q, mu, W = self._tall_decrement(G)
         norm, leverage = terms.concordance(W)
@@ -382,7 +384,7 @@ class Evaluation:
             "value": self.value,
             "q": q,
             "mu": mu,
-            "ell": np.minimum(self.costs.convexity, mu),
+            "ell": np.minimum(costs.convexity, mu),
             "norm": norm,
             "leverage": leverage,
             "floor": terms.floor(),
@@ -422,25 +424,6 @@ class Evaluation:
             )
         return q, mu, W
 
-    def _wide_decrement(self, G: Array) -> tuple[Array, Array]:
-        """gᵀH⁻¹g and λ_min(H) with fewer observations than columns: λ_min(H) is the ridge."""
-        ridge = self.costs.least_ridge
-        # With a smaller ridge than this, the small system has too few digits left.
-        certain = ridge > 1e-8 * self._largest()
-        mu = np.where(certain, ridge, 0.0)
-        if not certain.any():
-            return np.full(mu.shape, np.inf), mu
-        q = dots(G, self.solve(0.0, G))
-        return np.where(certain, (1.0 + 1e-6) * q, np.inf), mu
-
-    def _large_decrement(self, G: Array) -> tuple[Array, Array]:
-        """Bounds on gᵀH⁻¹g and λ_min(H) where H is too large to be held, one client per block."""
-        self.costs.work.hessians += 1
-        largest = float(self._largest()[0] + self.costs.most_ridge)
-        hessian = LargeHessian(self.times, self.diagonal(), self.costs.ridge, largest)
-        q, mu = hessian.decrement(G[0])
-        return np.array([q]), np.array([mu])
-
 
 def parabola(start: Array, end: Array, slope: Array, shares: Sequence[float]) -> Array:
     """Parabolas between given values, each (k,), with a given slope at the end, (k, len(shares)).
@@ -451,9 +434,3 @@ def parabola(start: Array, end: Array, slope: Array, shares: Sequence[float]) ->
     bend = start - end + slope
     values: Array = end[:, None] - left * slope[:, None] + left**2 * bend[:, None]
     return values
-
-
-def _like(mask: Mask, eta: Array) -> Mask:
-    """A mask of clients, (k,), in a shape that goes with (k, ...)."""
-    like: Mask = namespace(eta).reshape(mask, (-1, *[1] * (eta.ndim - 1)))
-    return like

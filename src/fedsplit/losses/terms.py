@@ -219,19 +219,8 @@ class Loss(Protocol):
     """A convex loss: checks the clients' data and stacks it into blocks of terms."""
 
     def stack(self, clients: Sequence[object], ridge: Array) -> tuple[int, list[Block]]:
-        """Check and stack the data of all clients.
+        """d, and blocks of which each client is in exactly one, from what each client holds.
 
-        Parameters
-        ----------
-        clients : sequence
-            What each client holds.
-        ridge : () or (d,) array
-            λ of the whole objective; only checked against the data, never added to the terms.
-
-        Returns
-        -------
-        d : int
-            The dimension of x.
-        blocks : list of Block
-            Every client is in exactly one of them.
+        ``ridge``, () or (d,), is λ of the whole objective: only checked against the data, never
+        added to the terms.
         """

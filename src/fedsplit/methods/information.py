@@ -65,18 +65,15 @@ class InformationState(NamedTuple):
     def updated(self, answer: Answer) -> InformationState:
         """With the models of an answer; those of absent clients stay."""
         present, parts = answer.present, answer.parts
+        own = present[:, None]
         B = self.models.B
         if "hessian" in parts:  # else all costs are quadratics, whose Hessians were sent before
             B = unpacked(parts["hessian"])
             B[~present] = self.models.B[~present]
-        own = present[:, None]
+        p = np.where(own, parts["point"], self.models.p)
+        y = np.where(own, parts["gradient"], self.models.y)
         return self._replace(
-            models=Expansions(
-                np.where(own, parts["point"], self.models.p),
-                np.where(own, parts["gradient"], self.models.y),
-                B,
-                self.models.heard | present,
-            ),
+            models=Expansions(p, y, B, self.models.heard | present),
             norm=np.where(present, parts["norm"], self.norm),
             latest=np.where(present, parts["values"][:, 0], self.latest),
         )
@@ -208,12 +205,15 @@ class FedSplitInformation(Method[InformationState]):
         rounding = 16.0 * EPS * np.abs(answer.parts["values"][answer.present, -1]).sum()
         if comparable and not F[0] <= F[-1] + rounding:
             return self._refused(state._replace(origin=origin), F)
-        ahead, slope = self.minimiser(models, x)
+        ahead, slope = models.minimiser(x, self.penalty)
         reach = min(self.reach, state.reach / self.shorter)
         if (models.p[answer.present] != x).any():
-            left, way = _squared_distances(models, x, ahead, answer.present)
-            if left >= way and left > 0:  # both are 0 where no cost is curved
-                ahead, slope = self._between(models, x, answer, way / (left + way))
+            # from the points of those who answered to ``ahead``, and from x, in the norms of B_j
+            B, left = models.B[answer.present], (ahead - models.p)[answer.present]
+            way = np.broadcast_to(ahead - x, left.shape)
+            missed, moved = (float(dots(e, matvec(B, e)).sum()) for e in (left, way))
+            if missed >= moved and missed > 0:  # both are 0 where no cost is curved
+                ahead, slope = self._between(models, x, answer, moved / (missed + moved))
                 reach = 0.0
         # If the minimiser is x itself, this is a subgradient there, perhaps the first one known.
         here = slope if np.array_equal(ahead, x) else state.slope
@@ -259,13 +259,9 @@ class FedSplitInformation(Method[InformationState]):
             self.penalty,
         )
 
-    def minimiser(self, models: Expansions, x: Array) -> tuple[Array, Array]:
-        """The minimiser of the models and the penalty, and a subgradient of the latter there."""
-        return models.minimiser(x, self.penalty)
-
     def resume(self, state: InformationState) -> InformationState:
         """The state to continue from under this method's penalty; no client is asked."""
-        ahead, slope = self.minimiser(state.models, state.x)
+        ahead, slope = state.models.minimiser(state.x, self.penalty)
         return state._replace(ahead=ahead, slope=slope, evidence=None)
 
     def without(self, state: InformationState, kept: Mask) -> InformationState | None:
@@ -351,14 +347,6 @@ class Newton(FedSplitInformation):
     def after(self, state: InformationState, answer: Answer) -> InformationState:
         require_complete("Newton", answer)
         return super().after(state, answer)
-
-
-def _squared_distances(models: Expansions, x: Array, ahead: Array, of: Mask) -> tuple[float, float]:
-    """From the points of these clients to ``ahead``, and from x: Σ_j over the norms of B_j."""
-    left = (ahead - models.p)[of]
-    way = np.broadcast_to(ahead - x, left.shape)
-    B = models.B[of]
-    return float(dots(left, matvec(B, left)).sum()), float(dots(way, matvec(B, way)).sum())
 
 
 def evidence_of(answer: Answer, models: Expansions, origin: Array) -> Evidence | None:

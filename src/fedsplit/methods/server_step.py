@@ -42,19 +42,15 @@ class Expansions(NamedTuple):
         """Whether all of them are about x, so that they have the gradient of F there."""
         return bool(self.heard.all() and (self.p == x).all())
 
-    def _per_heard(self) -> float:
-        """The factor by which a sum over those heard becomes one over all."""
-        return len(self.heard) / max(1, int(self.heard.sum()))
-
     def gradient(self, x: Array) -> Array:
         """The gradient of the models' sum at x, (d,), as if everyone had been heard."""
-        total: Array = self.gradients(x).sum(axis=0) * self._per_heard()
+        total: Array = self.gradients(x).sum(axis=0) * (len(self.heard) / max(1, self.heard.sum()))
         return total
 
     def hessian(self) -> Array:
         """Σ_j B_j, (d, d), as if everyone had been heard."""
         B = self.B if self.heard.all() else self.B[self.heard]
-        total: Array = B.sum(axis=0) * self._per_heard()
+        total: Array = B.sum(axis=0) * (len(self.heard) / max(1, len(B)))
         return total
 
     def minimiser(self, x: Array, penalty: Penalty | None) -> tuple[Array, Array]:
