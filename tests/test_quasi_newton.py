@@ -14,7 +14,7 @@ from fedsplit.arrays import Array, Mask
 from fedsplit.clients.questions import Gradient, Information, Value
 from fedsplit.clients.trials import Trials
 from fedsplit.loop.trace import Row
-from fedsplit.methods.lbfgs import LBFGSState, Pairs
+from fedsplit.methods.lbfgs import Compact, LBFGSState, Pairs
 from fedsplit.methods.method import Method
 from fedsplit.methods.quasi_newton import QuasiNewtonState, bfgs
 from penalty_examples import PENALTIES
@@ -272,7 +272,7 @@ def test_the_matrix_of_l_bfgs_is_the_inverse_of_its_two_loops() -> None:
     for s in rng.standard_normal((5, 8)):
         pairs = pairs.added(s, H @ s, memory=4)
     assert len(pairs.moves) == 4
-    B = pairs.matrix()
+    B = Compact(pairs)
     for v in rng.standard_normal((4, 8)):
         np.testing.assert_allclose(pairs.solve(B @ v), v, rtol=1e-8, atol=1e-8)
     whole = np.stack([B @ e for e in np.eye(8)])

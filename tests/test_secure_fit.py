@@ -224,7 +224,7 @@ def test_a_client_without_a_complete_row_is_named() -> None:
 
 
 def test_too_many_coefficients_for_matrices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedsplit.methods.default.MOST_COORDINATES", 3)
+    monkeypatch.setattr("fedsplit.methods.MOST_COORDINATES", 3)
     with pytest.raises(InputError, match="and 4 coefficients are too many for matrices"):
         fs.fit(frames(), "y ~ x + g", secure=True)
 

@@ -138,13 +138,12 @@ class Answer(NamedTuple):
         """The mean of ``rows_or(default)`` over the clients."""
         return column_means(self.rows_or(default)) if self.summary is None else self.summary.mean
 
-    def present_rows(self, name: str = "") -> Array:
-        """The rows of a part, or of the first one, of the clients that answered."""
-        rows = self.parts[name] if name else self.rows
+    def present_rows(self) -> Array:
+        """The rows of the clients that answered."""
         if self.complete:
-            return rows
-        chosen: Array = rows[self._mask(rows)]
-        return chosen
+            return self.rows
+        rows: Array = self.rows[self._mask(self.rows)]
+        return rows
 
     def _mask(self, array: Array) -> Mask:
         """``present``, where a part is."""

@@ -25,8 +25,7 @@ from fedsplit.loop.result import Diverged, ProblemOrigin, Result, RunState
 from fedsplit.loop.run import Outcome, iterate
 from fedsplit.loop.stopping import ProvedGap
 from fedsplit.loop.trace import Trace
-from fedsplit.methods import asynchronous_of
-from fedsplit.methods.default import default_method
+from fedsplit.methods import asynchronous_of, default_method
 from fedsplit.methods.information import FedSplitInformation
 from fedsplit.methods.method import Method
 from fedsplit.penalties.penalty import Penalty, check_dimension

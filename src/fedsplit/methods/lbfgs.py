@@ -57,10 +57,6 @@ class Pairs(NamedTuple):
             q = q + (weight - rho * (y @ q)) * s
         return q
 
-    def matrix(self) -> Compact:
-        """B itself; only where there are pairs."""
-        return Compact(self)
-
 
 class Compact:
     """The matrix B of L-BFGS, γI - WᵀK⁻¹W, known by its products (Byrd, Nocedal, Schnabel, 1994).
@@ -178,7 +174,7 @@ class LBFGS(Method[LBFGSState]):
             # with curvature known, the direction has the right length
             return LBFGSState(x, F, g, -pairs.solve(g), s, pairs, None, None)
         if known:
-            B = pairs.matrix()
+            B = Compact(pairs)
             step = 1.0 / B.largest
             to, ahead = proximal_gradient(B, B @ x - g, self.penalty, x, step, self.precision)
         else:

@@ -16,8 +16,7 @@ import fedsplit as fs
 from fedsplit import ensembles, plots
 from fedsplit.arrays import Array, length
 from fedsplit.checks import one_of
-from fedsplit.methods import parse
-from fedsplit.methods.default import default_method
+from fedsplit.methods import default_method, parse
 from fedsplit.methods.method import Method
 from fedsplit.paper.curves import rounds_to
 from fedsplit.paper.runs import run_to_gap

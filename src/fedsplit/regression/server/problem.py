@@ -10,7 +10,7 @@ import numpy as np
 from fedsplit.arrays import Array, Mask
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError, listed
-from fedsplit.methods.default import affordable
+from fedsplit.methods import affordable
 from fedsplit.penalties.coordinatewise import NonNegativeElasticNet
 from fedsplit.regression.client.coding import Frame
 from fedsplit.regression.client.design import Scaling
