@@ -17,7 +17,7 @@ from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import InputError
 from fedsplit.regression.result import table
 from fedsplit.regression.result.fitted import FittedModel
-from fedsplit.regression.server.bias import Bias, ClientsAtHand, bias
+from fedsplit.regression.server.bias import Bias, ClientsAtHand
 from fedsplit.regression.server.minimise import PROOF
 from fedsplit.regression.server.report import FitCertificate, FitStatistics
 
@@ -340,10 +340,9 @@ class Model(FittedModel):
             raise InputError(
                 "averaging methods take no l1 and no constraints: there is nothing to compare"
             )
-        clients, x, back = self.at_hand.in_scaled_columns(self.x)
         known = np.isfinite(self.estimates.values)
         errors = self.estimates.errors[known]
-        return bias(clients, x, back, errors, self.params[known], method, **settings)
+        return self.at_hand.bias(self.x, self.params[known], errors, method, **settings)
 
     def report(self, path: str | Path) -> None:
         """Write a self-contained page: table, intervals, convergence, clients, settings."""

@@ -139,20 +139,9 @@ def agree(
     """Agree with the clients on a plan, and ask for the moments of the rows that it makes.
 
     Two exchanges are enough unless clients have different types in a category, or a function needs
-    more than one statistic of all rows.
-
-    Parameters
-    ----------
-    formula : Formula or str
-        In which ``.`` may stand for all other columns but those ``excluded``.
-    derived : mapping of str to DerivedColumn, optional
-        Columns that the clients compute by earlier models: terms, weights and offsets may name
-        them.
-
-    Raises
-    ------
-    InputError
-        If the clients' columns cannot be those of one model.
+    more than one statistic of all rows. In a formula ``.`` may stand for all other columns but
+    those ``excluded``; terms, weights and offsets may name columns ``derived`` by earlier models.
+    Raises InputError if the clients' columns cannot be those of one model.
     """
     agreed = yield from agree_on_rows(formula, settings, excluded, derived)
     plan, used, counts = agreed.plan, agreed.used, agreed.counts
@@ -233,13 +222,7 @@ def draft_of(
 
 
 def with_declarations(draft: Plan, settings: Settings) -> Plan:
-    """The plan of a study with secure sums or dp, in which everything is declared.
-
-    Raises
-    ------
-    InputError
-        If the study does not declare the type of a column, or the levels of a category.
-    """
+    """The plan of a study with secure sums or dp; InputError unless everything is declared."""
     mode = "secure sums" if settings.dp is None else "dp"
     if draft.parsed.open:
         raise InputError(f"{mode}: name the columns in the formula, in place of the dot")
@@ -346,12 +329,8 @@ def agree_on_columns(draft: Plan, settings: Settings) -> Dialogue[AgreedPlan]:
 def agree_on_states(coding: Coding) -> Dialogue[AgreedStates | None]:
     """Agree on what functions such as ``poly`` and ``cut`` know of the rows of all clients.
 
-    None if a client cannot answer before the types of a draft are agreed on.
-
-    Raises
-    ------
-    InputError
-        If there is no such function of these rows, such as a polynomial of too high a degree.
+    None if a client cannot answer before the types of a draft are agreed on. Raises InputError if
+    there is no such function of these rows, such as a polynomial of too high a degree.
     """
     formula = coding.plan.parsed
     used: dict[str, int] = {}

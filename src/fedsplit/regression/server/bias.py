@@ -21,41 +21,11 @@ from fedsplit.regression.server.federation import FitDriver
 from fedsplit.regression.server.problem import FitProblem
 from fedsplit.threads import one_blas_thread
 
-
-@dataclass(frozen=True)
-class ClientsAtHand:
-    """A regression whose clients can be asked more at no price."""
-
-    members: Members
-    problem: FitProblem
-
-    def in_scaled_columns(self, x: Array) -> tuple[Clients, Array, Array]:
-        """The problem as methods that average would be run on it: with columns not orthonormal.
-
-        Returns
-        -------
-        clients : Clients
-            Of the scaled columns that are not aliased.
-        x : (d,) array
-            The point x of the rounds in coefficients of the scaled columns.
-        back : (d, d) array
-            Takes those to coefficients in the units of the files.
-        """
-        problem = self.problem
-        driver = FitDriver(self.members)
-        clients = driver.clients(problem)
-        clients.prepare()  # raises if the data have changed since
-        if problem.settings.biased is not None:
-            return clients, x, problem.back[problem.kept]
-        whiten = None
-        if problem.aliased:
-            columns = problem.coordinates.columns
-            whiten = np.ascontiguousarray(np.eye(len(columns))[:, columns])
-        frame = replace(problem.frame, whiten=whiten, precise=False)
-        scaled = replace(problem, frame=frame)
-        kept = problem.kept
-        back = problem.coordinates.unscaling[np.ix_(kept, kept)]
-        return driver.clients(scaled), (problem.basis @ x)[kept], back
+AVERAGING: dict[str, tuple[type[FedGD | FedProx], dict[str, Any]]] = {
+    "fedgd": (FedGD, {"local_steps": 10}),
+    "fedprox": (FedProx, {}),
+}
+"""The methods whose bias is known, with the options that they have beside ``step``."""
 
 
 @dataclass(frozen=True)
@@ -92,57 +62,60 @@ class Bias:
         )
 
 
-def bias(
-    clients: Clients,
-    x: Array,
-    back: Array,
-    errors: Array,
-    coef: pd.Series,
-    method: str,
-    **settings: Any,
-) -> Bias:
-    """Compare the fixed point of an averaging method with the minimiser.
+@dataclass(frozen=True)
+class ClientsAtHand:
+    """A regression whose clients can be asked more at no price."""
 
-    Parameters
-    ----------
-    x : (d,) array
-        The minimiser.
-    back : (d, d) array
-        Takes points to coefficients.
-    errors : (d,) array
-        The standard errors of the coefficients.
-    coef : Series
-        The coefficients at the minimiser.
-    method : str
-        "fedgd" or "fedprox".
-    **settings
-        Its options: ``step``, and for fedgd ``local_steps``.
-    """
-    # the methods whose bias is known, with the options that they have beside ``step``
-    averaging = {
-        "fedgd": (FedGD, {"local_steps": 10}),
-        "fedprox": (FedProx, {}),
-    }
-    if method not in averaging:
-        raise InputError(f"method {method!r}: the bias is known of {', '.join(averaging)}")
-    kind, defaults = averaging[method]
-    options = defaults | settings
-    try:
-        chosen = kind(**options)
-    except TypeError:
-        known = " and ".join(["step", *defaults])
-        raise InputError(f"{method} takes {known}, not {settings}") from None
-    with one_blas_thread(), np.errstate(**QUIET):
-        conversation = Conversation(clients)
-        step = converse(chosen.start(x, clients.m), conversation).s
-        stopped = _fixed_point(chosen, conversation, x, step)
-    away = back @ (stopped - x)
-    return Bias(
-        ", ".join([method, *(f"{name}={options[name]}" for name in defaults)]),
-        step,
-        coef + away,
-        pd.Series(away / errors, index=coef.index, name="standard errors"),
-    )
+    members: Members
+    problem: FitProblem
+
+    def bias(self, x: Array, coef: pd.Series, errors: Array, method: str, **settings: Any) -> Bias:
+        """Compare the fixed point of an averaging method with the minimiser x, (d,).
+
+        ``coef`` and ``errors`` are the d coefficients there, and their standard errors.
+        """
+        if method not in AVERAGING:
+            raise InputError(f"method {method!r}: the bias is known of {', '.join(AVERAGING)}")
+        kind, defaults = AVERAGING[method]
+        options = defaults | settings
+        try:
+            chosen = kind(**options)
+        except TypeError:
+            known = " and ".join(["step", *defaults])
+            raise InputError(f"{method} takes {known}, not {settings}") from None
+        clients, x, back = self._in_scaled_columns(x)
+        with one_blas_thread(), np.errstate(**QUIET):
+            conversation = Conversation(clients)
+            step = converse(chosen.start(x, clients.m), conversation).s
+            stopped = _fixed_point(chosen, conversation, x, step)
+        away = back @ (stopped - x)
+        return Bias(
+            ", ".join([method, *(f"{name}={options[name]}" for name in defaults)]),
+            step,
+            coef + away,
+            pd.Series(away / errors, index=coef.index, name="standard errors"),
+        )
+
+    def _in_scaled_columns(self, x: Array) -> tuple[Clients, Array, Array]:
+        """The problem as methods that average would be run on it, with columns not orthonormal.
+
+        The clients of the columns that are not aliased, their coefficients at x, and what takes
+        those to the units of the files.
+        """
+        problem = self.problem
+        driver = FitDriver(self.members)
+        clients = driver.clients(problem)
+        clients.prepare()  # raises if the data have changed since
+        if problem.settings.biased is not None:
+            return clients, x, problem.back[problem.kept]
+        whiten = None
+        if problem.aliased:
+            columns = problem.coordinates.columns
+            whiten = np.ascontiguousarray(np.eye(len(columns))[:, columns])
+        frame = replace(problem.frame, whiten=whiten, precise=False)
+        kept = problem.kept
+        back = problem.coordinates.unscaling[np.ix_(kept, kept)]
+        return driver.clients(replace(problem, frame=frame)), (problem.basis @ x)[kept], back
 
 
 def _fixed_point(method: FedGD | FedProx, conversation: Conversation, x: Array, s: float) -> Array:

@@ -24,14 +24,9 @@ ALONE = 1e-8
 
 
 class ClusteredCovariance(NamedTuple):
-    """A covariance by clusters.
+    """A covariance, (q, q), with degrees of freedom of Student's t, (q,), of each coefficient.
 
-    Attributes
-    ----------
-    matrix : (q, q) array
-        nan for coefficients that have none.
-    df : (q,) array
-        Degrees of freedom of Student's t of each coefficient over its standard error.
+    Both are nan for coefficients that have none.
     """
 
     matrix: Array
@@ -48,17 +43,10 @@ def clustered_covariance(
 ) -> ClusteredCovariance:
     """The covariance of q coefficients by CR2, with Satterthwaite's degrees of freedom.
 
-    A direction that one client determines alone, such as its own intercept, leaves no residual of
-    which a variance could be estimated. Coefficients that depend on such a direction have nan.
-
-    Parameters
-    ----------
-    V : (d, d) array
-        The inverse of the information of all clients.
-    gradients, information : (m, d) and (m, d, d) arrays
-        g_j and H_j at the estimate.
-    back : (q, d) array
-        Takes the coordinates of the others to coefficients; nan for those without an estimate.
+    V is the inverse of Σ H_j, and ``back``, (q, d), takes the d coordinates of gradients g_j and
+    ``information`` H_j to coefficients, with nan for those without an estimate. A direction that
+    one client determines alone, such as its own intercept, leaves no residual of which a variance
+    could be estimated: coefficients that depend on such a direction have nan.
     """
     # In coordinates in which V is the identity, H_j has eigenvalues from 0 to 1: its shares.
     R = np.linalg.cholesky(V)
@@ -78,21 +66,11 @@ def clustered_covariance(
 def summed_covariance(
     V: Array, products: Array, m: int, n: int, back: Array
 ) -> ClusteredCovariance:
-    """The covariance by CR1 with t(m - 1), where only Σ g_j g_jᵀ over the clients is known.
+    """The covariance by CR1 with t(m - 1), where only ``products`` Σ g_j g_jᵀ are known.
 
-    Directions in which no client has a score, since each determines them alone or the clients are
-    fewer than the coefficients, cannot be told apart: coefficients that depend on one have nan.
-
-    Parameters
-    ----------
-    V : (d, d) array
-        The inverse of the information of all clients.
-    products : (d, d) array
-        Σ g_j g_jᵀ.
-    m, n : int
-        Clients, and rows of all of them.
-    back : (q, d) array
-        Takes the coordinates of the others to coefficients; nan for those without an estimate.
+    They are those of m clients with n rows; V and ``back`` are as above. Directions in which no
+    client has a score, since each determines them alone or the clients are fewer than the
+    coefficients, cannot be told apart: coefficients that depend on one have nan.
     """
     R = np.linalg.cholesky(V)
     C = back @ R

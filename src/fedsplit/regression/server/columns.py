@@ -36,13 +36,7 @@ IN_WORDS: Mapping[Type, str] = {
 
 
 def with_columns(draft: Plan, answers: Mapping[str, SurveyAnswer]) -> Plan:
-    """The draft with the columns that ``.`` stands for.
-
-    Raises
-    ------
-    InputError
-        If clients have different columns, or no such target.
-    """
+    """The draft with the columns that ``.`` stands for; InputError if clients differ."""
     formula = draft.parsed
     if not formula.open:
         return draft
@@ -64,10 +58,7 @@ def with_columns(draft: Plan, answers: Mapping[str, SurveyAnswer]) -> Plan:
 def with_types(draft: Plan, answers: Mapping[str, SurveyAnswer]) -> Plan:
     """The draft with the types that suit all clients, and what are categories.
 
-    Raises
-    ------
-    InputError
-        If clients have different things in a column, and nobody has declared what it is.
+    Raises InputError if clients have different things in a column that nobody has declared.
     """
     columns = [*draft.columns, *draft.others]
     profiles = {column: _known(column, answers) for column in draft.columns}
@@ -216,12 +207,7 @@ def with_levels(
 ) -> tuple[Plan, list[Finding]]:
     """The plan with the levels of every category over some clients, and what to say of them.
 
-    Parameters
-    ----------
-    plan : Plan
-        With all types.
-    counts : mapping of str to RowCounts
-        Of the clients that take part; empty if levels are declared and nothing may be counted.
+    There are no counts if levels are declared and nothing may be counted.
     """
     family = plan.chosen_family
     formula = plan.parsed
@@ -316,18 +302,7 @@ def ordered_levels(
 ) -> tuple[list[Level], list[Finding]]:
     """All levels of a category in the order that clients have them in, or else sorted.
 
-    Parameters
-    ----------
-    counts : mapping of str to RowCounts
-        By client.
-    stored : bool
-        Whether the orders that clients have stored count.
-
-    Returns
-    -------
-    levels : list
-    findings : list of Finding
-        What the clients' orders leave open.
+    The orders that clients have stored count if ``stored``; the findings say what they leave open.
     """
     everything = {level for each in counts.values() for level in each.levels[column]}
     default = sort_levels(list(everything), kind)

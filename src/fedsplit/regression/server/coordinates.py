@@ -199,14 +199,7 @@ class Orthonormal:
 def orthogonalise(rows: CodedRows, pool: Pool, scaling: Scaling) -> Dialogue[Orthonormal]:
     """Find the aliased columns, and make the others orthonormal over all clients.
 
-    Parameters
-    ----------
-    rows : CodedRows
-        Whose clients are asked for moments only if those of the pool are poor.
-    pool : Pool
-        The moments of all clients.
-    scaling : Scaling
-        Of the columns.
+    Clients are asked for moments only if those of the pool are poor.
     """
     p = len(pool.names)
     # R's glm too calls a column aliased if those before it leave no more of its length

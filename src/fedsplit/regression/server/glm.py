@@ -107,10 +107,7 @@ class FitReport:
 def glm(agreement: Agreement, reached: Mapping[str, float] | None = None) -> Dialogue[FitReport]:
     """Fit a regression to the rows that clients have agreed on.
 
-    Parameters
-    ----------
-    reached : mapping of str to float, optional
-        Coefficients to start from, by name: those of a run that lost a client.
+    It starts from coefficients ``reached``, by name: those of a run that lost a client.
     """
     problem = yield from set_up(agreement.rows, agreement.settings)
     problem = yield from in_robust_units(problem)

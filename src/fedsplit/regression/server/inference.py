@@ -162,16 +162,8 @@ def gradient_error(
     With errors E in the columns Y, slopes φ' and curvatures φ'', the gradient is off by
     Eᵀwφ' + Yᵀwφ''Ex. The second term is no longer than Ex is in the norm of wφ''; the first is at
     most √Σ wφ''E² · √Σ wφ'²/φ'' in each entry, by Cauchy's inequality. The last sum is taken to be
-    the deviance, or the weight of all rows where that is larger. Sums, slopes and targets are off
-    by a few roundings of their own.
-
-    Parameters
-    ----------
-    H : (d, d) array
-        The Hessian at x.
-    x : (d,) array
-    weight : float
-        Of all rows, where φ = 1; 0 for targets with a unit.
+    the deviance, or the ``weight`` of all rows, of targets without a unit, where that is larger.
+    Sums, slopes and targets are off by a few roundings of their own.
     """
     sizes = np.sqrt(np.diag(H))
     if not np.isfinite(H).all() or (sizes == 0).any():
@@ -522,12 +514,7 @@ def estimates_of(point: Point) -> Estimates:
 def fit_of(point: Point, null: float | None, agreement: Agreement) -> FitStatistics:
     """How well the model fits where the rounds ended, in the units of the files.
 
-    Parameters
-    ----------
-    null : float or None
-        The deviance of the model without covariates.
-    agreement : Agreement
-        The rows, and those that each client left out.
+    ``null`` is the deviance of the model without covariates.
     """
     problem, family, pool = point.problem, point.problem.family, point.problem.pool
     phi: float | None = point.dispersion * problem.unit
@@ -572,20 +559,9 @@ def contributions(point: Point, missing: Mapping[str, int]) -> pd.DataFrame:
     """What each client contributes to the answer, to first order.
 
     Without client j the gradient of the others is -g_j, so that the coefficients move by
-    (H - H_j)⁻¹ g_j.
-
-    Parameters
-    ----------
-    missing : mapping
-        The rows that each client left out, those of clients without a complete row included.
-
-    Returns
-    -------
-    DataFrame
-        One row per client of ``missing``: ``n`` rows used and ``missing``; ``leverage``, its share
-        of the information, tr(H⁻¹H_j)/d; ``score``, the length of g_j in the norm of the
-        covariance; and ``coefficient``, the one that would move most without this client, with its
-        ``shift`` in standard errors.
+    (H - H_j)⁻¹ g_j. There is a row for every client of ``missing``, with the columns of
+    ``FitStatistics.clients``; leverage is tr(H⁻¹H_j)/d, and score the length of g_j in the norm of
+    the covariance.
     """
     problem = point.problem
     H, V = point.hessian, point.observed

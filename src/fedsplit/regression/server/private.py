@@ -208,13 +208,7 @@ def search_privately(
 
 
 def declared_plan(formula: Formula, settings: Settings, excluded: Sequence[str]) -> Plan:
-    """The plan of a fit with noise, from declarations alone.
-
-    Raises
-    ------
-    InputError
-        If something is not declared, or depends on the rows of all clients.
-    """
+    """The plan of a fit with noise; InputError unless declarations alone make it."""
     plan = with_declarations(draft_of(formula, settings, excluded), settings)
     formula = Formula(plan.formula)
     called = [call.text for call in formula.pooled if call.function.agreement() is not None]

@@ -133,16 +133,9 @@ class SeparationSearch:
         self._kernel: Array = np.zeros((len(self.problem.frame.ridge), 0))
 
     def look(self, state: Any, number: int, allowed: int) -> Dialogue[None]:
-        """Look at a round, and every few rounds at the moves of the last ones.
+        """Look at a round, by its number, and every few rounds at the moves of the last ones.
 
-        Parameters
-        ----------
-        state : Any
-            After the round.
-        number : int
-            Of the round.
-        allowed : int
-            How many questions may be asked.
+        As many questions may be asked as are ``allowed``.
         """
         x = state.x
         if self._first is None:
@@ -257,11 +250,8 @@ class SeparationSearch:
     def limit(self, x: Array, left: int) -> Dialogue[Limit]:
         """The limit along the direction that was found, from x.
 
-        Raises
-        ------
-        Unbounded
-            If it is not to be reported, neither the budget nor the clients allow it, or no row is
-            left in it.
+        Raises Unbounded if it is not to be reported, neither budget nor clients allow it, or
+        no row is left in it.
         """
         self.found = False
         way = self._ways[-1]
