@@ -19,7 +19,7 @@ from analyses.negative_binomial import NegativeBinomialFamily
 from fedsplit.errors import InputError
 from fedsplit.losses.terms import Terms
 from fedsplit.regression.families import FAMILIES
-from fedsplit.regression.families.log_link import PoissonFamily
+from fedsplit.regression.families.numbers import PoissonFamily
 from fedsplit.regression.options import Settings
 from ordered import CumulativeLogit, OrderedFamily
 

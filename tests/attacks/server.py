@@ -23,7 +23,7 @@ from fedsplit.regression.client.coding import Coding, Frame, key_of
 from fedsplit.regression.client.design import Moments, Scaling
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.questions import Settle
-from fedsplit.regression.families.gaussian import HuberFamily
+from fedsplit.regression.families.numbers import HuberFamily
 from sum_questions import ask_moments, moments_in
 
 Keys: TypeAlias = Mapping[str, Any]

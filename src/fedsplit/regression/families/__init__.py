@@ -9,8 +9,12 @@ from fedsplit.checks import one_of
 from fedsplit.errors import InputError, listed
 from fedsplit.regression.families.classes import LogisticFamily, MultinomialFamily
 from fedsplit.regression.families.family import Family
-from fedsplit.regression.families.gaussian import GaussianFamily, HuberFamily
-from fedsplit.regression.families.log_link import GammaFamily, PoissonFamily
+from fedsplit.regression.families.numbers import (
+    GammaFamily,
+    GaussianFamily,
+    HuberFamily,
+    PoissonFamily,
+)
 
 FAMILIES: dict[str, Family] = {
     family.name: family

@@ -83,7 +83,7 @@ class ClientsAtHand:
         except TypeError:
             known = " and ".join(["step", *defaults])
             raise InputError(f"{method} takes {known}, not {settings}") from None
-        clients, x, back = self._in_scaled_columns(x)
+        clients, x, back = self.in_scaled_columns(x)
         with one_blas_thread(), np.errstate(**QUIET):
             conversation = Conversation(clients)
             step = converse(chosen.start(x, clients.m), conversation).s
@@ -96,7 +96,7 @@ class ClientsAtHand:
             pd.Series(away / errors, index=coef.index, name="standard errors"),
         )
 
-    def _in_scaled_columns(self, x: Array) -> tuple[Clients, Array, Array]:
+    def in_scaled_columns(self, x: Array) -> tuple[Clients, Array, Array]:
         """The problem as methods that average would be run on it, with columns not orthonormal.
 
         The clients of the columns that are not aliased, their coefficients at x, and what takes

@@ -166,7 +166,7 @@ class SeparationSearch:
             return 0
         if not self.problem.rows.directions:
             direction = yield from self._faded(x, self._first)
-            if direction.any():
+            if direction is not None:
                 yield TraceEntry("certificate")
                 raise self.error(direction)
             return 1
@@ -234,18 +234,17 @@ class SeparationSearch:
             many += 1
         return list(dict.fromkeys((many, few))) if few else []
 
-    def _faded(self, x: Array, first: Array) -> Dialogue[Array]:
-        """A direction along which the curvature at x all but vanishes, (d,); 0 if there is none.
+    def _faded(self, x: Array, first: Array) -> Dialogue[Array | None]:
+        """A direction along which the curvature at x all but vanishes, (d,); None without one.
 
         Where x keeps moving along it, the losses of some rows may fall for ever.
         """
         H = (yield Everyone(Information(x))).rows.sum(axis=0)
         if not np.isfinite(H).all():
-            return np.zeros_like(x)
+            return None
         spectrum, Q = np.linalg.eigh(H)
         # rules refuse points that are so far that it would be flat
-        away = _along(Q[:, spectrum <= 1e-4 * spectrum[-1]], x - first)
-        return np.zeros_like(x) if away is None else away
+        return _along(Q[:, spectrum <= 1e-4 * spectrum[-1]], x - first)
 
     def limit(self, x: Array, left: int) -> Dialogue[Limit]:
         """The limit along the direction that was found, from x.
@@ -310,11 +309,10 @@ def _complement(kernel: Array) -> Array:
 
 
 def _along(flat: Array, move: Array) -> Array | None:
-    """The direction of a move within the columns of ``flat``, (d, k); None if there are none."""
-    if not flat.size:
-        return None
+    """The direction of a move within the columns of ``flat``, (d, k); None if it has none."""
     away: Array = flat @ (flat.T @ move)
-    return away / max(float(np.linalg.norm(away)), np.finfo(np.float64).tiny)
+    size = float(np.linalg.norm(away))
+    return away / size if size > 0 else None
 
 
 def leading(direction: Array, columns: Sequence[str]) -> list[str]:
