@@ -56,10 +56,9 @@ class Agreement:
         With all that was declared.
     rows : CodedRows
         The rows that are used; a client without a complete one is left out.
-    missing : mapping of str to int
-        The rows that each client left out for missing values.
-    missing_values : mapping of str to int
-        How many values each column lacks, over all clients.
+    missing, missing_values : mapping of str to int
+        The rows that each client left out for missing values, and how many values each column lacks
+        over all clients.
     warnings : sequence of str
         What could disclose single rows, or was left out: one line for each kind.
     exchanges : sequence of Row
@@ -89,14 +88,10 @@ class AgreedPlan(NamedTuple):
 
     Attributes
     ----------
-    settings : Settings
-        With all that was declared.
     counts : dict of str to RowCounts
-        Of the clients that have a value.
+        Of the clients that have a value; those without any are ``empty``.
     used : dict of str to int
         The rows that are used, of the clients that take part.
-    empty : list of str
-        The clients without any value.
     findings : list of Finding
         What is to be said of levels, and what sums could disclose of single rows.
     """
@@ -335,7 +330,13 @@ def agree_on_states(coding: Coding) -> Dialogue[AgreedStates | None]:
     formula = coding.plan.parsed
     used: dict[str, int] = {}
     findings: dict[Finding, None] = {}
-    agreements = together(_state_agreements(formula))
+    agreements = together(
+        {
+            call.text: _naming(call.text, agreement)
+            for call in formula.pooled
+            if (agreement := call.function.agreement()) is not None
+        }
+    )
     totals: dict[str, Array] | None = None
     states: dict[str, State] | None = None
     while states is None:
@@ -365,16 +366,6 @@ def agree_on_states(coding: Coding) -> Dialogue[AgreedStates | None]:
         pooled = question.pooled(list(measured.values()))
         totals = {text: pooled[text]["part"] for text in statistics}
     return AgreedStates(states or {}, used, list(findings))
-
-
-def _state_agreements(formula: Formula) -> dict[str, Dialogue[State]]:
-    """The agreements that the functions of a formula need, by their text."""
-    agreements = {}
-    for call in formula.pooled:
-        agreement = call.function.agreement()
-        if agreement is not None:
-            agreements[call.text] = _naming(call.text, agreement)
-    return agreements
 
 
 def _naming(text: str, agreement: Dialogue[State]) -> Dialogue[State]:
@@ -479,15 +470,13 @@ def _check_inside(complete: Mapping[str, int], inside: Mapping[str, int]) -> Non
 def _left_out(agreed: AgreedPlan) -> list[Finding]:
     """The clients that take no part."""
     incomplete = [name for name in agreed.counts if name not in agreed.used]
-    findings = []
-    for names, what in ((incomplete, "complete row"), (agreed.empty, "row with a value")):
-        findings += [
-            Finding(
-                name,
-                f"client {name} has no {what} and is left out",
-                f"clients have no {what} and are left out",
-                name,
-            )
-            for name in names
-        ]
-    return findings
+    return [
+        Finding(
+            name,
+            f"client {name} has no {what} and is left out",
+            f"clients have no {what} and are left out",
+            name,
+        )
+        for names, what in ((incomplete, "complete row"), (agreed.empty, "row with a value"))
+        for name in names
+    ]

@@ -348,13 +348,12 @@ def with_reference(column: str, levels: Sequence[Level], reference: str | None) 
 
 
 def _looks_like(level: Level) -> Type:
-    if is_number(level):
-        return "number"
-    if is_date(level):
-        return "date"
-    if is_boolean(level):
-        return "boolean"
-    return "text"
+    kinds: Mapping[Type, Callable[[str], bool]] = {
+        "number": is_number,
+        "date": is_date,
+        "boolean": is_boolean,
+    }
+    return next((kind for kind, holds in kinds.items() if holds(level)), "text")
 
 
 def _merged(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import block_diag, solve_triangular
@@ -21,6 +22,7 @@ from scipy.special import logsumexp
 from fedsplit.arrays import Array, Mask
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError, listed
+from fedsplit.regression.client.coding import Frame
 from fedsplit.regression.client.design import Moments, Scaling, combine
 from fedsplit.regression.client.statistics import CombinedProducts
 from fedsplit.regression.families.family import CoefficientBlock
@@ -29,21 +31,13 @@ from fedsplit.regression.server.federation import CodedRows, sums_of
 
 
 class Pool:
-    """The moments of all clients, and what they reveal about the columns.
+    """The moments of all clients, of the same p columns, and what they reveal about these.
 
-    Parameters
-    ----------
-    moments : sequence of Moments
-        One per client, of the same p columns.
-    intercept : int or None
-        Which column is the constant term, if there is one.
-    centred : bool
-        Whether the loss has a constant beside the columns, such as thresholds.
+    The loss may have a constant beside the columns, such as thresholds: they are ``centred`` then,
+    as with an intercept.
 
     Attributes
     ----------
-    names : list of str
-        Of the columns.
     n, weight : int, float
         Rows, and the sum of their weights.
     mean, scatter : (p,) and (p, p) arrays
@@ -171,8 +165,7 @@ CANCELLING = 1e4
 """Terms so many times larger than their sum are added up in twice the working precision."""
 
 
-@dataclass(frozen=True)
-class Orthonormal:
+class Orthonormal(NamedTuple):
     """The columns whose coefficients the data determine, and how the rounds combine them.
 
     Attributes
@@ -189,11 +182,6 @@ class Orthonormal:
     kept: Mask
     whiten: Array
     aliased: Mapping[int, Array]
-
-    @property
-    def cancelling(self) -> bool:
-        """Whether terms nearly cancel in the combinations."""
-        return bool(np.abs(self.whiten).sum(axis=0).max(initial=0.0) > CANCELLING)
 
 
 def orthogonalise(rows: CodedRows, pool: Pool, scaling: Scaling) -> Dialogue[Orthonormal]:
@@ -233,8 +221,7 @@ def orthogonalise(rows: CodedRows, pool: Pool, scaling: Scaling) -> Dialogue[Ort
     return Orthonormal(step.kept, whiten, dict(sorted(aliased.items())))
 
 
-@dataclass(frozen=True)
-class Elimination:
+class Elimination(NamedTuple):
     """What one pass over the products of p combinations of columns shows.
 
     Attributes
@@ -323,14 +310,8 @@ class Coordinates:
     Attributes
     ----------
     blocks : tuple of CoefficientBlock
-    scaling : Scaling
-        Of the columns and the target.
-    symmetric : bool
-        Whether x treats all classes alike.
-    whiten : (p, r) array or None
-        What the scaled columns are multiplied by: without a penalty they are made orthonormal.
-    precise : bool
-        Whether that is done in twice the working precision.
+    frame : Frame
+        By which clients make these coordinates, without a ridge.
     kept : (q,) array of bool
         The coefficients that are not aliased.
     basis : (q, d) array
@@ -344,10 +325,7 @@ class Coordinates:
     """
 
     blocks: tuple[CoefficientBlock, ...]
-    scaling: Scaling
-    symmetric: bool
-    whiten: Array | None
-    precise: bool
+    frame: Frame
     kept: Mask
     basis: Array
     unscaling: Array
@@ -357,7 +335,7 @@ class Coordinates:
     @property
     def columns(self) -> Mask:
         """Which of the p columns are not aliased."""
-        return self.kept[: len(self.scaling.scale)]
+        return self.kept[: len(self.frame.scaling.scale)]
 
     @property
     def predictors(self) -> int:
@@ -413,7 +391,8 @@ def find_coordinates(
         columns = columns[:, kept]
         if not settings.nonnegative:
             columns = found.whiten
-            precise = found.cancelling
+            # whether terms nearly cancel in the combinations
+            precise = bool(np.abs(columns).sum(axis=0).max(initial=0.0) > CANCELLING)
         if not settings.nonnegative or found.aliased:
             whiten = columns
     # the predictors of a row are combinations of the blocks of x
@@ -434,18 +413,9 @@ def find_coordinates(
             row = np.eye(1, p, pool.intercept)
             means = combine(row, scaling.centre, scaling.scale, columns)
             back[pool.intercept : p * predictors : p] = np.kron(mix, scaling.unit * means)
-    return Coordinates(
-        tuple(blocks),
-        scaling,
-        symmetric,
-        whiten,
-        precise,
-        np.concatenate([np.tile(kept, predictors), np.ones(own, dtype=bool)]),
-        basis,
-        unscaling,
-        back,
-        origin,
-    )
+    kept = np.concatenate([np.tile(kept, predictors), np.ones(own, dtype=bool)])
+    frame = Frame(scaling, whiten, 1.0, symmetric, np.zeros(basis.shape[1]), precise)
+    return Coordinates(tuple(blocks), frame, kept, basis, unscaling, back, origin)
 
 
 def _unscaled(scaling: Scaling, intercept: int | None) -> Array:

@@ -155,14 +155,8 @@ class Progress(NamedTuple):
 class Reported(NamedTuple):
     """What a round has come to, for whoever watches; the answer is None.
 
-    Attributes
-    ----------
-    gap : float
-        F(x) - F*, as it is estimated; nan if it is not.
-    proved : float or None
-        A bound on it, if there is one.
-    proof : Dialogue or None
-        Finds a bound, where asking costs nothing.
+    The ``gap`` is an estimate of F(x) - F*, or nan, and ``proved`` a bound on it, if there is one.
+    A ``proof`` finds a bound, where asking costs nothing.
     """
 
     gap: float = math.nan

@@ -45,21 +45,14 @@ SIZES = Histogram(first=-14.0, step=1 / 6, cells=100)
 """Residuals of 2^-14 to 6.3 units, each cell an eighth wider than the one below."""
 
 
-def with_spread(problem: FitProblem, x: Array, unit: float) -> Dialogue[FitProblem]:
-    """The problem with parameters of its family in units of the residuals' deviation at x, (d,).
+def spread_at(problem: FitProblem, x: Array, unit: float) -> Dialogue[float]:
+    """The deviation of the residuals at x, (d,), rounded to two digits in a unit.
 
-    The deviation is rounded to two digits in the given unit, which is to be in proportion to the
-    target: so the unit of the target changes nothing.
+    That is to be in proportion to the target: so the unit of the target changes nothing.
     """
     question = ResidualSizes(problem.basis @ x, unit, SIZES)
     answers: list[SumAnswer] = yield AboutCosts(problem, SumQuestion({"sizes": question}))
-    counts = np.sum([each.values["sizes"]["counts"][0] for each in answers], axis=0)
-    return in_units_of(problem, unit * spread_of(counts))
-
-
-def in_units_of(problem: FitProblem, spread: float) -> FitProblem:
-    """The problem with parameters of its family in these units."""
-    return replace(problem, frame=replace(problem.frame, spread=spread))
+    return unit * spread_of(np.sum([each.values["sizes"]["counts"][0] for each in answers], axis=0))
 
 
 def spread_of(counts: Array) -> float:
@@ -82,11 +75,8 @@ class FitReport:
 
     Attributes
     ----------
-    problem : FitProblem
     found : Minimum
         Where the rounds ended.
-    estimates : Estimates
-    fit : FitStatistics
     certificate : FitCertificate
         What is proved.
     converged : bool
@@ -128,21 +118,20 @@ def in_robust_units(problem: FitProblem) -> Dialogue[FitProblem]:
     x = plain.least_squares
     # with about as many coefficients as rows the residuals of a fit say little
     if x is None or problem.pool.n < 2 * problem.d:
-        plain = yield from with_spread(plain, plain.intercept_alone, before)
-        return in_units_of(problem, plain.frame.spread)
-    plain = yield from with_spread(plain, x, before)
+        alone = plain.intercept_alone
+        return problem.with_spread((yield from spread_at(plain, alone, before)))
+    spread = yield from spread_at(plain, x, before)
     rounding = 1e-9 * before
     for _ in range(20):
-        before = plain.frame.spread
-        found = yield from estimate(plain, None, x)
-        x = found.x
-        after = yield from with_spread(plain, x, before)
-        if after.frame.spread < rounding:
+        before, plain = spread, plain.with_spread(spread)
+        x = (yield from estimate(plain, None, x)).x
+        after = yield from spread_at(plain, x, before)
+        if after < rounding:
             break
-        plain = after
-        if after.frame.spread > 0.95 * before:  # they have stopped to shrink
+        spread = after
+        if after > 0.95 * before:  # they have stopped to shrink
             break
-    return in_units_of(problem, plain.frame.spread)
+    return problem.with_spread(spread)
 
 
 def fit_problem(

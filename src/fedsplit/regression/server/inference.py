@@ -118,7 +118,7 @@ def column_rounding(
             singles = [places.get(frozenset([factor])) for factor in others]
             sizes = [pool.sizes[k] if single is None else pool.sizes[single] for single in singles]
             shifts[k] += shift * math.prod(sizes)
-    if coordinates.precise:  # then products of two columns have all their digits
+    if coordinates.frame.precise:  # then products of two columns have all their digits
         pairs = products_among(pool.names)
         exact = [roundings[i] + roundings[j] for i, j in pairs.values()]
         roundings[list(pairs)] = exact
@@ -130,18 +130,20 @@ def column_errors(coordinates: Coordinates, evaluation: ColumnRounding, H: Array
     sizes = np.sqrt(np.diag(H))
     r = int(coordinates.columns.sum())
     kept = coordinates.columns
-    whiten: Array = np.eye(r) if coordinates.whiten is None else coordinates.whiten[kept]
+    whiten: Array = np.eye(r)
+    if coordinates.frame.whiten is not None:
+        whiten = coordinates.frame.whiten[kept]
     unwhiten = np.linalg.inv(whiten)
     # two for centring and scaling, and one for each term of the sum
     terms = 2.0 + np.count_nonzero(whiten, axis=0)
     # an entry is its scaled one and the centre, both in units of the scale
-    centre, scale, *_ = coordinates.scaling
+    centre, scale, *_ = coordinates.frame.scaling
     far = (evaluation.roundings * np.abs(centre / scale) + evaluation.shifts / scale)[kept]
     errors = []
     for c in range(coordinates.predictors):
         block = H[c * r : (c + 1) * r, c * r : (c + 1) * r]
         scaled = np.sqrt(np.maximum(np.diag(unwhiten.T @ block @ unwhiten), 0.0))
-        combined = np.zeros(r) if coordinates.precise else terms * (scaled @ np.abs(whiten))
+        combined = np.zeros(r) if coordinates.frame.precise else terms * (scaled @ np.abs(whiten))
         # no column that is centred is longer than that of ones by much, if there is one
         computed = evaluation.roundings[kept] * scaled + far * scaled.max()
         errors.append(combined + computed @ np.abs(whiten))
@@ -191,7 +193,7 @@ def conversion_error(coordinates: Coordinates, evaluation: ColumnRounding, x: Ar
     """
     # the sizes of the terms whose sums x is multiplied by
     terms = np.abs(coordinates.unscaling) @ np.abs(coordinates.basis)
-    if coordinates.precise:
+    if coordinates.frame.precise:
         terms = np.abs(coordinates.back)
     added = (len(x) + 5.0) * (terms @ np.abs(x)) + np.abs(coordinates.origin)
     of_columns = coordinates.predictors * len(coordinates.columns)

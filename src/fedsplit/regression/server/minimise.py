@@ -48,15 +48,12 @@ class Minimum:
 
     Attributes
     ----------
-    point : Point
     proofs : sequence of (int, Certificate)
         The round of each proof, and what it proved.
     rounds : int
         All exchanges about costs until then, those of earlier searches included.
-    converged : bool
-        Whether the proved distance is within the tolerance.
     undetermined : sequence of str
-        If it is not, the columns of which there is hardly any information.
+        Without convergence to the tolerance, the columns of which there is hardly any information.
     state : Any
         The method's, to continue from.
     limit : Limit or None
@@ -82,27 +79,22 @@ class ProvedDistance:
 
     A method that brings evidence has a proof in every round. Others stop where the last move
     promises a proof, which is then asked for: what it lacks says how much closer the next one has
-    to be.
+    to be. Newton steps from a proof that falls short may end the search if it is ``helped``.
 
     Parameters
     ----------
-    problem : FitProblem
     rounds : int
         The budget.
     separation : SeparationSearch or None
-        Looks for coefficients that grow without bound; None where there are none, whatever the
-        data.
+        Looks for coefficients that grow without bound; None where there are none.
     kernel : (d, k) array or None
         As in ``Point``, where the method is to find such a limit.
-    helped : bool
-        Whether Newton steps from a proof that falls short may end the search.
     patience : float
         The round after which another method is to take over.
     count : int
         All exchanges that are in the trace.
-    point : Point or None
-        That of the last proof.
-    proofs : list of (int, Certificate)
+    point, proofs : Point or None, list of (int, Certificate)
+        That of the last proof, and all of them with their rounds.
     sure : float
         Of the tolerance: a distance that is expected to be smaller is expected to be the last.
     caution : float
@@ -404,33 +396,26 @@ def _rounds(
         if isinstance(event, Account):
             rule.count, asked = event.rounds, 0
     state, stopped_by = outcome.state, outcome.stopped_by
-    separation = rule.separation
+    separation, method = rule.separation, rule.method
     if outcome.direction is not None and separation is not None:
         raise separation.error(outcome.direction, proved=True)
     if stopped_by == "diverged":
-        raise _diverged(outcome, rule)
+        result = Result(
+            x=state.x,
+            rounds=rule.count,
+            converged=False,
+            stopped_by="diverged",
+            state=RunState(state, None, rule.count),
+            trace=Trace(math.nan),  # the driver has its rows
+            method=method.described(),
+            step=method.step_of(state),
+            certificate=NOT_ASKED,
+        )
+        raise Diverged(outcome.sign, method.hazard, result)
     found = separation is not None and separation.found
-    if not found and rule.method.evidence(state) is None and rule.judged is not state:
+    if not found and method.evidence(state) is None and rule.judged is not state:
         stopped_by = (yield from rule.prove(state)) or stopped_by
     return state, stopped_by
-
-
-def _diverged(outcome: Outcome, rule: ProvedDistance) -> Diverged:
-    """The error of rounds that went astray; the driver adds their trace."""
-    method = rule.method
-    state = outcome.state
-    result = Result(
-        x=state.x,
-        rounds=rule.count,
-        converged=False,
-        stopped_by="diverged",
-        state=RunState(state, None, rule.count),
-        trace=Trace(math.nan),
-        method=method.described(),
-        step=method.step_of(state),
-        certificate=NOT_ASKED,
-    )
-    return Diverged(outcome.sign, method.hazard, result)
 
 
 def undetermined(H: Array, columns: Sequence[str], basis: Array) -> list[str]:

@@ -51,8 +51,6 @@ class FitProblem:
         With the name of the method that was chosen.
     names : list of str
         The q coefficients, those of aliased columns included.
-    pool : Pool
-        The moments of all clients.
     frame : Frame
         What makes the clients' costs of their designs.
     """
@@ -80,7 +78,7 @@ class FitProblem:
 
     @property
     def scaling(self) -> Scaling:
-        return self.coordinates.scaling
+        return self.frame.scaling
 
     @property
     def unit(self) -> float:
@@ -169,6 +167,10 @@ class FitProblem:
         settings = replace(self.settings, l1=l1, ridge=ridge, tol=tol)
         return replace(self.with_ridge(ridge * self.penalised(2)), settings=settings)
 
+    def with_spread(self, spread: float) -> FitProblem:
+        """The same regression with parameters of its family in these units."""
+        return replace(self, frame=replace(self.frame, spread=spread))
+
     def with_ridge(self, ridge: Array) -> FitProblem:
         """The same regression with this ridge, (d,), at the clients."""
         return replace(self, frame=replace(self.frame, ridge=ridge))
@@ -235,7 +237,6 @@ def set_up(rows: CodedRows, settings: Settings) -> Dialogue[FitProblem]:
     found = yield from find_coordinates(rows, pool, settings, family.blocks(rows.plan.classes))
     names = [name for block in found.blocks for name in block.names(pool.names)]
     d = int(found.kept.sum())
-    frame = Frame(found.scaling, found.whiten, 1.0, found.symmetric, np.zeros(d), found.precise)
     if settings.method == AUTO and not settings.firth:
         chosen = INFORMATION
         if not (rows.matrices and affordable(len(rows.names), d)):
@@ -243,7 +244,7 @@ def set_up(rows: CodedRows, settings: Settings) -> Dialogue[FitProblem]:
             if settings.secure:
                 raise InputError(_no_matrices(rows, d))
         settings = replace(settings, method=chosen)
-    problem = FitProblem(rows, settings, names, pool, found, frame)
+    problem = FitProblem(rows, settings, names, pool, found, found.frame)
     return problem.with_ridge(settings.ridge * problem.penalised(2))
 
 

@@ -121,19 +121,9 @@ class PenalisedLikelihood(NamedTuple):
 
 
 class PooledMoments(NamedTuple):
-    """Moments of the design over the rows of all clients, weighted.
+    """Weighted moments of the p columns of the design, and of the target, over all clients.
 
-    Attributes
-    ----------
-    names : sequence of str
-        The p columns.
-    weight : float
-        The sum of the weights.
-    mean : (p,) array
-    scatter : (p, p) array
-        Σ w (a - mean)(a - mean)ᵀ.
-    target : float
-        The mean of the target.
+    ``scatter`` is Σ w (a - mean)(a - mean)ᵀ, and ``target`` the mean of the target.
     """
 
     names: Sequence[str]
