@@ -17,45 +17,31 @@ from fedsplit.methods.information import FedSplitInformation
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import Agreement
 from fedsplit.regression.server.coordinates import Pool
-from fedsplit.regression.server.federation import AboutCosts
+from fedsplit.regression.server.federation import AboutCosts, CodedRows
 from fedsplit.regression.server.glm import follow, in_robust_units
 from fedsplit.regression.server.problem import INFORMATION, FitProblem, set_up
 
 
 class Fold(NamedTuple):
-    """Clients that are held out, and those that are left to fit the models.
+    """The rows of clients that are held out, and of those that are left to fit the models.
 
-    Attributes
-    ----------
-    held_out, training : list of int
-        Positions of clients.
-    title : str
-        The beginning of a message about this fold.
+    A message about the fold begins with its ``title``.
     """
 
-    held_out: list[int]
-    training: list[int]
+    held_out: CodedRows
+    training: CodedRows
     title: str
 
 
 def make_folds(agreement: Agreement, folds: int | str | None, seed: int) -> list[Fold]:
-    """Draw the folds.
+    """Draw groups of clients with ``seed``, one per client for "clients", or no folds.
 
-    Parameters
-    ----------
-    folds : int, "clients" or None
-        How many groups of clients, drawn with ``seed``; one per client; or no folds.
-
-    Raises
-    ------
-    InputError
-        If the training clients of a fold cannot fit the same model.
+    Raises InputError if the training clients of a fold cannot fit the same model.
     """
     if folds is None:
         return []
-    names = agreement.rows.names
-    m = len(names)
-    groups = m
+    rows = agreement.rows
+    groups = m = len(rows.names)
     group_of = np.arange(m)
     if folds != "clients":
         groups = int(folds)
@@ -64,64 +50,53 @@ def make_folds(agreement: Agreement, folds: int | str | None, seed: int) -> list
         raise InputError(
             f"folds: {max(2, groups)} groups of clients need as many clients, there are {m}"
         )
-    found = []
+    made = []
     for k in range(groups):
-        held_out = np.flatnonzero(group_of == k).tolist()
-        training = np.flatnonzero(group_of != k).tolist()
-        title = f"folds: without {listed([names[j] for j in held_out], 3)}"
-        found.append(Fold(held_out, training, title))
-    for fold in found:
-        _check_fold(agreement, fold)
-    return found
+        held_out, training = (
+            tuple(name for name, out in zip(rows.names, group_of == k, strict=True) if out == own)
+            for own in (True, False)
+        )
+        title = f"folds: without {listed(held_out, 3)}"
+        parts = replace(rows, names=held_out), replace(rows, names=training)
+        made.append(Fold(*parts, title))
+    for fold in made:
+        _check_fold(fold)
+    return made
 
 
 def cross_validation(
-    agreement: Agreement,
-    settings: Settings,
-    folds: Sequence[Fold],
-    penalties: Sequence[tuple[float, float]],
+    settings: Settings, folds: Sequence[Fold], penalties: Sequence[tuple[float, float]]
 ) -> Dialogue[pd.DataFrame]:
-    """The deviance per row at held-out clients.
+    """The ``mean`` deviance per row at held-out clients and its ``se``, by pairs of l1 and ridge.
 
     With D_k that of fold k, and n_k the weight of its rows, the mean is D̄ = Σ n_k D_k / Σ n_k, and
-    its standard error √(Σ n_k (D_k - D̄)² / Σ n_k / (K - 1)).
-
-    Parameters
-    ----------
-    folds : sequence of Fold
-        K of them.
-    penalties : sequence of (float, float)
-        l1 and ridge of each model.
-
-    Returns
-    -------
-    DataFrame
-        One row per penalty, with columns ``mean`` and ``se``.
+    its standard error √(Σ n_k (D_k - D̄)² / Σ n_k / (K - 1)) for K folds.
     """
     deviances = []
     for fold in folds:
         try:
-            deviances.append((yield from _held_out(agreement, settings, fold, penalties)))
+            deviances.append((yield from _held_out(settings, fold, penalties)))
         except InputError as error:
             raise InputError(f"{fold.title}, {error}") from None
     deviance = np.stack(deviances)
-    weights = [sum(agreement.moments[j].weight for j in fold.held_out) for fold in folds]
+    weights = [sum(each.weight for each in fold.held_out.moments) for fold in folds]
     shares = np.array(weights) / sum(weights)
     mean = shares @ deviance
     se = np.sqrt(shares @ np.square(deviance - mean) / (len(folds) - 1))
     return pd.DataFrame({"mean": mean, "se": se})
 
 
-def _check_fold(agreement: Agreement, fold: Fold) -> None:
+def _check_fold(fold: Fold) -> None:
     """Raise InputError if a column does not vary, or a class is empty, at the training clients."""
-    pool = Pool([agreement.moments[j] for j in fold.training], agreement.rows.intercept)
+    rows = fold.training
+    pool = Pool(rows.moments, rows.intercept)
     constant = pool.constant
-    if agreement.rows.intercept is None:
+    if rows.intercept is None:
         constant &= pool.mean == 0
     else:
-        constant[agreement.rows.intercept] = False
+        constant[rows.intercept] = False
     lacks = [f"column {pool.names[i]} does not vary: leave it out" for i in constant.nonzero()[0]]
-    classes = agreement.plan.classes or ("0", "1")
+    classes = rows.plan.classes or ("0", "1")
     for label, count in zip(classes, pool.classes, strict=False):  # a number has no classes
         if count == 0:
             lacks.append(f"no row is of class {label}")
@@ -130,27 +105,23 @@ def _check_fold(agreement: Agreement, fold: Fold) -> None:
 
 
 def _held_out(
-    agreement: Agreement, settings: Settings, fold: Fold, penalties: Sequence[tuple[float, float]]
+    settings: Settings, fold: Fold, penalties: Sequence[tuple[float, float]]
 ) -> Dialogue[Array]:
     """The mean deviance of the held-out rows at the models of the others, by penalty, (k,)."""
-    inside, outside = (
-        replace(agreement.rows, names=tuple(agreement.rows.names[j] for j in clients))
-        for clients in (fold.training, fold.held_out)
-    )
-    problem = yield from set_up(inside, settings)
+    problem = yield from set_up(fold.training, settings)
     problem = yield from in_robust_units(problem)
     problem = problem.with_ridge(np.zeros(problem.d))
     points = yield from _points(problem, penalties)
     # the costs of the held-out rows, in the coordinates of the others
-    costs = replace(problem, rows=outside)
+    costs = replace(problem, rows=fold.held_out)
     start = np.zeros(problem.d)
     answer = yield AboutCosts(costs, Decrement(start, start))
     floor = ProofScalars(**answer.parts).floor.sum()
-    floor += sum(each.floor for each in outside.moments) / problem.unit
+    floor += sum(each.floor for each in fold.held_out.moments) / problem.unit
     values = []
     for x in points:
         values.append((yield AboutCosts(costs, Value(x))).rows.sum())
-    weight = sum(each.weight for each in outside.moments)
+    weight = sum(each.weight for each in fold.held_out.moments)
     deviance: Array = 2.0 * (np.array(values) - floor) * problem.unit / weight
     return deviance
 

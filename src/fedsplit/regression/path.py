@@ -257,7 +257,7 @@ def regularisation(
     index = pd.Index(lambdas, name="lambda")
     cv = None
     if folds:
-        cv = yield from cross_validation(agreement, settings, folds, penalties)
+        cv = yield from cross_validation(settings, folds, penalties)
         cv = cv.set_index(index)
     x = np.stack([each.x for each in minima])
     params = problem.coordinates.coefficients(x)

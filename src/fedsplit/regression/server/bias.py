@@ -17,7 +17,7 @@ from fedsplit.errors import InputError
 from fedsplit.loop.conversation import Conversation
 from fedsplit.methods.fedgd import AverageState, FedGD
 from fedsplit.methods.fedprox import FedProx
-from fedsplit.regression.server.federation import FitDriver
+from fedsplit.regression.server.federation import FitClients
 from fedsplit.regression.server.problem import FitProblem
 from fedsplit.threads import one_blas_thread
 
@@ -103,8 +103,7 @@ class ClientsAtHand:
         those to the units of the files.
         """
         problem = self.problem
-        driver = FitDriver(self.members)
-        clients = driver.clients(problem)
+        clients = FitClients(self.members, problem)
         clients.prepare()  # raises if the data have changed since
         if problem.settings.biased is not None:
             return clients, x, problem.back[problem.kept]
@@ -115,7 +114,8 @@ class ClientsAtHand:
         frame = replace(problem.frame, whiten=whiten, precise=False)
         kept = problem.kept
         back = problem.coordinates.unscaling[np.ix_(kept, kept)]
-        return driver.clients(replace(problem, frame=frame)), (problem.basis @ x)[kept], back
+        scaled = FitClients(self.members, replace(problem, frame=frame))
+        return scaled, (problem.basis @ x)[kept], back
 
 
 def _fixed_point(method: FedGD | FedProx, conversation: Conversation, x: Array, s: float) -> Array:

@@ -234,13 +234,11 @@ class FitDriver:
                 return self._ask_about_costs(problem, asked)
         raise InputError(f"a dialogue about rows yields questions, not {question!r}")
 
-    def clients(self, problem: FitProblem) -> FitClients:
-        """The clients of a problem, for whoever asks them himself."""
-        return FitClients(self.members, problem)
-
     def _ask_about_costs(self, problem: FitProblem, question: Any) -> Any:
         if id(problem) not in self._conversations:
-            made = Conversation(self.clients(problem), rounds=self._rounds, trace=self.trace)
+            made = Conversation(
+                FitClients(self.members, problem), rounds=self._rounds, trace=self.trace
+            )
             self._conversations[id(problem)] = problem, made
         conversation = self._conversations[id(problem)][1]
         clients = conversation.clients
@@ -441,10 +439,8 @@ def numbers_in(value: Any) -> int:
         return value.size
     if isinstance(value, int | float | np.number):
         return 1
-    if isinstance(value, tuple | list):
-        return sum(map(numbers_in, value))
     if isinstance(value, Mapping):
-        return sum(map(numbers_in, value.values()))
-    if is_dataclass(value):
-        return sum(numbers_in(getattr(value, each.name)) for each in fields(value))
+        value = value.values()
+    elif is_dataclass(value):
+        value = [getattr(value, each.name) for each in fields(value)]
     return sum(map(numbers_in, value))

@@ -27,10 +27,8 @@ class Estimates:
         The d coefficients, in the order of every array.
     values : (d,) array
         nan where a coefficient is aliased or not estimable.
-    covariance : (d, d) array or None
-        Model-based.
-    robust : ClusteredCovariance or None
-        Clustered by client, with the degrees of freedom of each coefficient.
+    covariance, robust : (d, d) array or None, ClusteredCovariance or None
+        Model-based, and clustered by client.
     errors : (d,) array
         Standard errors by the information matrix, even where a penalty deprives them of their
         meaning.
@@ -39,12 +37,11 @@ class Estimates:
     not_estimable : mapping of str to str
         The coefficients that would grow without bound, with "+inf" or "-inf". All other numbers
         are those of the fit without the rows that recede.
-    recessions : sequence of Recession
-        The directions in which they grow.
+    recessions, lost_directions : sequence of Recession, int
+        The directions in which they grow, and how many these are with those that the other rows do
+        not determine.
     limit : (d,) array or None
         Coefficients of the other rows, for predictions, where some grow without bound.
-    lost_directions : int
-        In how many directions they grow, or are not determined by the other rows.
     """
 
     names: Sequence[str]
@@ -160,11 +157,9 @@ class FitStatistics:
     dispersion : float or None
         As R's glm defines it; None with a penalty or a constraint, where n - d does not count the
         degrees of freedom.
-    deviance : float
-        As R's glm defines it.
-    null_deviance : float or None
-        That of the model with the intercept and the offset alone; without an intercept, of the
-        offset alone. None where there is no log-likelihood.
+    deviance, null_deviance : float, float or None
+        As R's glm defines them: the null model has the intercept, if there is one, and the offset.
+        None where there is no log-likelihood.
     llf : float or None
         The log-likelihood as R's ``logLik``: with φ = deviance/n for a gaussian, and deviance/Σw
         for a gamma model. None where the family has none, or φ cannot be estimated.

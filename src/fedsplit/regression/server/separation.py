@@ -103,16 +103,13 @@ class SeparationSearch:
     Where x keeps moving, Newton's method shows whether there is a direction along which the
     curvature vanishes, and the clients whether rows recede along it.
 
-    Parameters
+    Attributes
     ----------
     span : int
         The moves of this many rounds are examined together, and as often: the fewer, the longer the
         steps of the method are.
     flat : float
         A curvature below this share of the largest is that of rows that have receded.
-
-    Attributes
-    ----------
     found : bool
         Whether rows recede along a direction whose limit has not been looked for yet.
     """
