@@ -21,12 +21,6 @@ from fedsplit.regression.server.federation import FitClients
 from fedsplit.regression.server.problem import FitProblem
 from fedsplit.threads import one_blas_thread
 
-AVERAGING: dict[str, tuple[type[FedGD | FedProx], dict[str, Any]]] = {
-    "fedgd": (FedGD, {"local_steps": 10}),
-    "fedprox": (FedProx, {}),
-}
-"""The methods whose bias is known, with the options that they have beside ``step``."""
-
 
 @dataclass(frozen=True)
 class Bias:
@@ -74,9 +68,14 @@ class ClientsAtHand:
 
         ``coef`` and ``errors`` are the d coefficients there, and their standard errors.
         """
-        if method not in AVERAGING:
-            raise InputError(f"method {method!r}: the bias is known of {', '.join(AVERAGING)}")
-        kind, defaults = AVERAGING[method]
+        # the methods whose bias is known, with the options that they have beside ``step``
+        averaging: dict[str, tuple[type[FedGD | FedProx], dict[str, Any]]] = {
+            "fedgd": (FedGD, {"local_steps": 10}),
+            "fedprox": (FedProx, {}),
+        }
+        if method not in averaging:
+            raise InputError(f"method {method!r}: the bias is known of {', '.join(averaging)}")
+        kind, defaults = averaging[method]
         options = defaults | settings
         try:
             chosen = kind(**options)
