@@ -113,7 +113,7 @@ def _rows(site: Site, state: StudyState, ledgers: dict[int, RecordedLedger]) -> 
     """The rows of a study, of which nothing but what the log has was disclosed."""
     source, known = site.copies.open(state.copy)
     if known.family not in ledgers:
-        ledgers[known.family] = TrialLedger(site.disclosed, known.family, [])
+        ledgers[known.family] = TrialLedger(site.disclosed, known.family, [], {})
     return StudyRows(
         site.policy.name, source, known.ids, ledgers[known.family], site.policy.about_rows
     )

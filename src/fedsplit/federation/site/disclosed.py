@@ -22,7 +22,7 @@ from fedsplit.arrays import Array
 from fedsplit.errors import StateError
 from fedsplit.federation.database import Database
 from fedsplit.federation.site.row_hashes import Change, Hashes, change, matched, views
-from fedsplit.regression.client.guards.ledger import Disclosed, DisclosureLedger
+from fedsplit.regression.client.guards.ledger import Basis, Disclosed, DisclosureLedger
 
 SCHEMA = """
 CREATE TABLE secret (key BLOB NOT NULL);
@@ -73,6 +73,8 @@ class DisclosedRows(Database):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # A site's own database has every answer as well, and waits for the disk.
         super().__init__(path, SCHEMA, 1, durable=False)
+        # By family, so that the next study of the same rows does not begin with the first entry.
+        self._bases: dict[int, Basis] = {}
         with self.transaction():
             if not self.execute("SELECT key FROM secret"):
                 self.execute("INSERT INTO secret VALUES (?)", secrets.token_bytes(32))
@@ -120,14 +122,15 @@ class DisclosedRows(Database):
 
     def ledger(self, known: Known) -> RecordedLedger:
         """What was disclosed of the rows of a copy, and of those that came with others."""
-        return RecordedLedger(self, known.family, self._entries_of(known))
+        return RecordedLedger(self, known.family, self._entries_of(known), self._bases)
 
     def trial_ledger(self, known: Known) -> RecordedLedger:
         """The same, with what is added in memory, and not recorded."""
-        return TrialLedger(self, known.family, self._entries_of(known))
+        return TrialLedger(self, known.family, self._entries_of(known), dict(self._bases))
 
     def _entries_of(self, known: Known) -> list[tuple[Any, ...]]:
-        return self.execute("SELECT key, sums, tags FROM entries WHERE family = ?", known.family)
+        statement = "SELECT key, sums, tags FROM entries WHERE family = ? ORDER BY rowid"
+        return self.execute(statement, known.family)
 
     def entries(self, known: Known) -> int:
         """How many entries the ledger of the rows of a copy has."""
@@ -158,17 +161,32 @@ class RecordedLedger(DisclosureLedger):
     family : int
     rows : sequence of tuples
         The entries that there are: key, sums and tags.
+    bases : dict
+        By family, what was computed of them.
     """
 
     def __init__(
-        self, database: DisclosedRows, family: int, rows: Sequence[tuple[Any, ...]]
+        self,
+        database: DisclosedRows,
+        family: int,
+        rows: Sequence[tuple[Any, ...]],
+        bases: dict[int, Basis],
     ) -> None:
+        self._bases = bases
+        self._family = family
         super().__init__()
         self._database = database
-        self._family = family
         for key, sums, tags in rows:
             self._entries[key] = json.loads(sums)
             self._tags[key] = json.loads(tags)
+
+    @property
+    def basis(self) -> Basis:
+        return self._bases.get(self._family, Basis())
+
+    @basis.setter
+    def basis(self, basis: Basis) -> None:
+        self._bases[self._family] = basis
 
     def add(self, key: str, disclosed: Sequence[Disclosed], tags: Sequence[str] = ()) -> None:
         if key in self:

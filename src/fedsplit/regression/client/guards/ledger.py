@@ -11,7 +11,8 @@ h only grows as more is disclosed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -67,6 +68,12 @@ class Span:
         Q = np.zeros((n, self.rank))
         Q[: len(self.Q)] = self.Q
         return Span(_extended(Q, C))
+
+    def with_sums(self, sums: Sequence[Disclosed]) -> Span:
+        """The span with the vectors of more sums."""
+        return reduce(
+            lambda span, each: span.extended(each.scaled().vectors(), each.rows), sums, self
+        )
 
 
 def by_row(columns: Array, rows: NDArray[np.intp], n: int) -> Array:
@@ -137,7 +144,7 @@ HIGH = 0.9
 """A leverage above this is reported: a yes or no of the row is guessed with more than 93 %."""
 
 LARGEST = 2**25
-"""Numbers in a basis of all disclosed vectors; with more, leverages are computed by blocks."""
+"""Numbers in a basis of what was disclosed; beyond it, leverages are computed by blocks."""
 
 BLOCK = 2**13
 """Rows of a block."""
@@ -182,15 +189,22 @@ class Disclosed(NamedTuple):
         return np.asarray(found)
 
 
+class Basis(NamedTuple):
+    """A basis of what the first entries of a ledger disclosed, by their keys."""
+
+    keys: tuple[str, ...] = ()
+    span: Span = Span()
+
+
 class DisclosureLedger:
     """The vectors over a client's rows whose sums were disclosed, by question."""
+
+    basis = Basis()
 
     def __init__(self) -> None:
         self._arrays: dict[str, Any] = {}
         self._entries: dict[str, list[list[str]]] = {}
         self._tags: dict[str, list[str]] = {}
-        # The basis of the first so many entries.
-        self._basis: tuple[int, Span] = 0, Span()
 
     def __contains__(self, key: str) -> bool:
         return key in self._entries
@@ -225,9 +239,9 @@ class DisclosureLedger:
         self._tags[key] = list(tags)
 
     def in_words(self, persons: NDArray[np.intp] | None = None) -> str:
-        """High leverages for the owner; empty if there are none, and where they take long."""
-        if _numbers(self._disclosed()) > LARGEST:
-            return ""
+        """High leverages for the owner, in a sentence; empty if there are none."""
+        if self._size(self._new()) > LARGEST:
+            return "how much of all that was disclosed can rest on one row takes long to compute"
         h = self.leverages(persons=persons)
         high = int((h > HIGH).sum())
         if not high:
@@ -262,20 +276,27 @@ class DisclosureLedger:
         return np.bincount(np.concatenate([persons, others]), rows).astype(np.float64)
 
     def _of_rows(self, more: Sequence[Disclosed]) -> Array:
-        disclosed = self._disclosed()
-        if _numbers([*disclosed, *more]) > LARGEST:
-            return by_blocks([*disclosed, *more])
-        known, span = self._basis
-        for entry in list(self._entries.values())[known:]:
-            for each in self._read_entry(entry):
-                span = span.extended(each.scaled().vectors(), each.rows)
-        self._basis = len(self), span
-        for each in more:
-            span = span.extended(each.scaled().vectors(), each.rows)
-        return span.leverages
+        new = self._new()
+        if self._size([*new, *more]) > LARGEST:
+            return by_blocks([*self._read(self._entries), *more])
+        self.basis = Basis(tuple(self._entries), self.basis.span.with_sums(new))
+        return self.basis.span.with_sums(more).leverages
 
-    def _disclosed(self) -> list[Disclosed]:
-        return [each for entry in self._entries.values() for each in self._read_entry(entry)]
+    def _size(self, more: Sequence[Disclosed]) -> int:
+        """How many numbers a basis with more vectors has at most."""
+        n = max(_rows(more), len(self.basis.span.Q))
+        # no more vectors are independent than there are rows, however many were disclosed
+        return n * min(n, self.basis.span.rank + sum(each.number for each in more))
+
+    def _new(self) -> list[Disclosed]:
+        """What the entries disclosed that came after the basis was made."""
+        keys, known = tuple(self._entries), self.basis.keys
+        if keys[: len(known)] != known:  # an answer with some of them was never recorded
+            self.basis, known = Basis(), ()
+        return self._read(keys[len(known) :])
+
+    def _read(self, keys: Iterable[str]) -> list[Disclosed]:
+        return [each for key in keys for each in self._read_entry(self._entries[key])]
 
     def _read_entry(self, entry: list[list[str]]) -> Iterator[Disclosed]:
         for names in entry:
@@ -300,11 +321,6 @@ class DisclosureLedger:
 def _rows(sums: Sequence[Disclosed]) -> int:
     """How many rows there are."""
     return 1 + max((int(each.rows.max(initial=-1)) for each in sums), default=-1)
-
-
-def _numbers(sums: Sequence[Disclosed]) -> int:
-    """How many numbers the vectors of all sums have."""
-    return _rows(sums) * sum(each.number for each in sums)
 
 
 def by_blocks(sums: Sequence[Disclosed]) -> Array:
