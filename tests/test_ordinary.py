@@ -41,6 +41,7 @@ class Analyst:
     def __init__(self, folder: Path, frames: Mapping[str, pd.DataFrame], columns: str) -> None:
         self.frames = {name.replace(" ", ""): frame for name, frame in frames.items()}
         self.federation = Federation(folder, self.frames, **OPEN)
+        self.coordinator = self.federation.coordinator(self.federation.direct())
         self.columns = columns.split()
         self.studies = 0
 
@@ -55,7 +56,7 @@ class Analyst:
             columns=self.columns,
             **analysis.options,
         )
-        found = self.federation.run(study)
+        found = self.coordinator.run(study)
         assert isinstance(found, StudyResult)
         model: Model = found.result
         return model
