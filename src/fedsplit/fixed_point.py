@@ -37,10 +37,7 @@ def fits(values: ArrayLike) -> Mask:
 def encode(values: ArrayLike) -> Limbs:
     """The numbers in fixed point: any shape, flattened to (n,) -> (n, 4).
 
-    Raises
-    ------
-    OverflowError
-        If one of them does not fit; see `fits`.
+    If one of them does not fit, see `fits`, OverflowError is raised.
     """
     numbers = np.asarray(values, dtype=float).reshape(-1)
     if not fits(numbers).all():
@@ -119,10 +116,7 @@ def total(terms: Iterable[Limbs], n: int) -> Limbs:
 def from_integers(integers: Sequence[int]) -> Limbs:
     """Exact numbers given in units of 2^-128, as Python's integers -> (n, 4).
 
-    Raises
-    ------
-    OverflowError
-        If one of them is 2^118 or more in magnitude.
+    If one of them is 2^118 or more in magnitude, OverflowError is raised.
     """
     limit = int(LARGEST) << FRACTION_BITS
     if any(abs(integer) >= limit for integer in integers):

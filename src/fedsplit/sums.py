@@ -75,17 +75,8 @@ class Summands:
         """Append Σ w, the sums Σ w a of q columns, and Σ w a b of pairs of them, all wide.
 
         They are those of rows with these means, so that the server subtracts the means of all rows
-        without a rounding, whatever the last digits of the sums are.
-
-        Parameters
-        ----------
-        weight : float
-            Σ w.
-        means, scatters : (q,) arrays
-            The means of the columns, and their sums of squares about them.
-        pairs : pair of (r,) arrays of int
-        within : (r,) array
-            Σ w (a - mean)(b - mean) of the pairs.
+        without a rounding, whatever the last digits of the sums are. ``scatters``, (q,), are sums
+        of squares about the means, and ``within``, (r,), has Σ w (a - mean)(b - mean) of the pairs.
         """
         i, j = pairs
         sums = _snapped(weight * means)
@@ -146,17 +137,9 @@ class Summands:
 
 
 class Total:
-    """The sum of the contributions of m clients, read number by number.
+    """The sum of the contributions of m clients, (1 + n, 4), read number by number.
 
-    Parameters
-    ----------
-    numbers : (1 + n, 4) array
-    m : int
-
-    Raises
-    ------
-    InputError
-        If the numbers of a client did not fit.
+    If the numbers of a client did not fit, InputError is raised.
     """
 
     def __init__(self, numbers: Limbs, m: int) -> None:

@@ -82,12 +82,8 @@ class Dataset:
         coordinator may have something else to say first. Not so under rules that refuse, where an
         answer that is left out would be a refusal that nobody counts.
 
-        Returns
-        -------
-        answer : SurveyAnswer
-        counted : callable or None
-            Finds which rows were counted, and what makes the sums; None where none were: names and
-            types of columns are no sums.
+        The second value says which rows were counted, and what makes the sums; it is None where
+        none were: names and types of columns are no sums.
         """
         if not plan.draft:
             counts = self._count(plan, rules)
@@ -203,15 +199,10 @@ class Dataset:
         ]
 
     def code(self, plan: Plan, rules: Rules) -> tuple[Design, Sequence[Finding]]:
-        """Make a design of the complete rows.
+        """Make a design of the complete rows of positive weight.
 
-        Returns
-        -------
-        rows : Design
-            The rows of positive weight.
-        warnings : sequence of Finding
-            What their moments could disclose of single rows; an error instead if the rules say so.
-            Splines with rows beyond their boundary.
+        With it comes what the moments could disclose of single rows, which is an error instead if
+        the rules say so, and which splines have rows beyond their boundary.
         """
         where = f"client {self.name}"
         family = plan.chosen_family

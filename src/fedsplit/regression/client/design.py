@@ -47,24 +47,13 @@ def combine(
     W: Array,
     products: Mapping[int, tuple[int, int]] | None = None,
 ) -> Array:
-    """((A - centre)/scale) W, correct to about one rounding of every entry.
+    """((A - centre)/scale) W, (n, k), correct to about one rounding of every entry.
 
     A number is a pair (high, low) on the way, whose sum has about 32 digits: T. J. Dekker, "A
     floating-point technique for extending the available precision", Numerische Mathematik 18, 1971.
-    Columns that are ``products`` of two others count with all digits of these. With means of 1e4
-    and deviations of 1, the last digit of an entry is 1e-8 of what tells it from a sum of others.
-
-    Parameters
-    ----------
-    A : (n, p) array
-    centre, scale : (p,) arrays
-    W : (p, k) array
-    products : mapping, optional
-        As ``products_among`` finds them.
-
-    Returns
-    -------
-    (n, k) array
+    Columns that are ``products`` of two others, as ``products_among`` finds them, count with all
+    digits of these. With means of 1e4 and deviations of 1, the last digit of an entry is 1e-8 of
+    what tells it from a sum of others.
     """
     high, low = _quotients(W, scale)
     found = np.empty((len(A), W.shape[1]))

@@ -178,13 +178,7 @@ class Noise:
 
     @classmethod
     def of(cls, privacy: Privacy, shares: int) -> Noise:
-        """That of one client.
-
-        Parameters
-        ----------
-        shares : int
-            Among how many clients the noise of a sum is shared; 1 where every client adds all.
-        """
+        """That of a client; ``shares`` clients share that of a sum, 1 where each adds all."""
         scale = MARGIN * noise_multiplier(privacy.epsilon, privacy.delta)
         scale *= (privacy.site_rows or 1) / math.sqrt(shares)
         # so that σ has 2⁴⁰ steps of the grid at least, as ``privacy.SLACK`` assumes

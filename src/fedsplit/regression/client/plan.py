@@ -42,17 +42,7 @@ class ReadColumns(NamedTuple):
 def read_columns(
     source: Source, types: Mapping[str, Type], categories: Collection[str], where: str
 ) -> ReadColumns:
-    """Read columns as all clients do.
-
-    Parameters
-    ----------
-    types : mapping of str to Type
-        Of each column.
-    categories : collection of str
-        Those that have levels.
-    where : str
-        Whose rows they are, for messages.
-    """
+    """Read columns of these types as all clients do; ``categories`` have levels."""
     # Levels are made of text: as float64, whole numbers beyond 2**53 would merge.
     values = source.take(
         {column: "text" if column in categories else kind for column, kind in types.items()}
@@ -237,23 +227,7 @@ class BasicPlan:
         return as_formula(text).response(frame, self.schema)
 
     def design(self, frame: pd.DataFrame, where: str) -> tuple[list[str], Array, Array]:
-        """The covariates as numbers.
-
-        Parameters
-        ----------
-        frame : (n, c) DataFrame
-            Complete rows.
-        where : str
-            Whose rows they are, for messages.
-
-        Returns
-        -------
-        names : list of str
-            Of the p columns.
-        A : (n, p) array
-        o : (n,) array
-            Offsets.
-        """
+        """The covariates of complete rows: the names of columns, A, (n, p), and offsets, (n,)."""
         try:
             A, o = self.parsed.evaluate(self.design_columns, frame)
             if self.offset is not None:

@@ -361,11 +361,8 @@ def locally_typed(draft: Plan, profiles: Mapping[str, ColumnProfile | None]) -> 
 def is_class(draft: Plan, profiles: Sequence[ColumnProfile]) -> bool:
     """Whether the target column of a draft, of which clients have these profiles, has classes.
 
-    Raises
-    ------
-    InputError
-        If two classes are asked for, and the column holds numbers that are neither classes nor
-        shares of trials.
+    If two classes are asked for, and it holds numbers that are neither classes nor shares of
+    trials, InputError is raised.
     """
     family = draft.chosen_family
     if not family.classifies:

@@ -143,10 +143,7 @@ class Release:
     def _within_limits(self, name: str, statistic: Statistic, rows: Any) -> bool:
         """Whether a client has answered few enough of a kind; it counts this one.
 
-        Raises
-        ------
-        RequestError
-            If it has not, and zeros would be no answer.
+        If it has not, and zeros would be no answer, RequestError is raised.
         """
         limits = statistic.limits(getattr(rows, "plan", None))
         dataset = self._datasets.get(name)

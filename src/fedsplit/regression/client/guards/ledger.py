@@ -26,18 +26,9 @@ from fedsplit.statistic import RowSum
 
 
 class Span:
-    """The span of vectors over rows, by an orthonormal basis that is extended.
+    """The span of vectors over rows, by an orthonormal basis Q, (n, r), that is extended.
 
-    Parameters
-    ----------
-    Q : (n, r) array, optional
-        Orthonormal columns.
-
-    Attributes
-    ----------
-    Q : (n, r) array
-    leverages : (n,) array
-        h: the diagonal of QQᵀ.
+    ``leverages`` has h, (n,): the diagonal of QQᵀ.
     """
 
     def __init__(self, Q: Array | None = None) -> None:
@@ -55,11 +46,6 @@ class Span:
         """The span with more columns, (m, q), which are zero outside of their rows, (m,).
 
         Rows beyond those known so far are new; columns of one row that comes twice are added.
-
-        Raises
-        ------
-        InputError
-            If an entry is not finite.
         """
         n = max(len(self.Q), int(rows.max(initial=-1)) + 1)
         C = by_row(of_size_one(columns), rows, n)
@@ -89,10 +75,7 @@ def by_row(columns: Array, rows: NDArray[np.intp], n: int) -> Array:
 def of_size_one(columns: Array) -> Array:
     """Columns, (n, q), by powers of two whose largest entries are about 1: squares stay numbers.
 
-    Raises
-    ------
-    InputError
-        If an entry is not finite.
+    An entry that is not finite raises InputError.
     """
     largest = np.abs(columns).max(axis=0, initial=0.0)
     if not np.isfinite(largest).all():
@@ -219,12 +202,8 @@ class DisclosureLedger:
     def add(self, key: str, disclosed: Sequence[Disclosed], tags: Sequence[str] = ()) -> None:
         """Record what is about to be disclosed; the same question is recorded once.
 
-        Parameters
-        ----------
-        key : str
-            Fingerprint of the question and the rows.
-        tags : sequence of str
-            What the question counts as.
+        ``key`` is the fingerprint of the question and the rows, ``tags`` what the question counts
+        as.
         """
         if key in self:
             return
@@ -256,15 +235,10 @@ class DisclosureLedger:
     def leverages(
         self, more: Sequence[Disclosed] = (), persons: NDArray[np.intp] | None = None
     ) -> Array:
-        """h of every row, (n,), or of every person.
+        """h of every row, (n,), as if ``more`` was disclosed too.
 
-        Parameters
-        ----------
-        more : sequence of Disclosed
-            As if this was disclosed too.
-        persons : (N,) array of int, optional
-            Whose row each is, of all rows that the client has; h is then that of the rows of a
-            person together, at most.
+        ``persons``, (N,), says whose row each is, of all rows that the client has; h is then that
+        of the rows of a person together, at most.
         """
         h = self._of_rows(more)
         if persons is None:

@@ -74,17 +74,13 @@ ALLOWED: set[type[CostQuestion]] = {
 
 
 def at_named_points(question: CostQuestion) -> CostQuestion:
-    """A question under rules: its answer depends on the points alone that are named by it or by it.
+    """A question under rules: its answer depends on the points alone that are named by it or its
+    answer.
 
     A solver that stops early discloses the gradient and the Hessian at its start and on its way: a
     prox is solved to rounding from v, whatever the start. A local model is that at x, as in
     Newton's method; where else its point is would depend on the Hessian at x, and on whether all
-    margins are positive.
-
-    Raises
-    ------
-    RequestError
-        For questions that rules never answer.
+    margins are positive. Questions that rules never answer raise RequestError.
     """
     match question:
         case Margin():

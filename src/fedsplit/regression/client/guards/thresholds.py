@@ -100,15 +100,7 @@ ALONE = 0.99
 
 
 def check_levels(client: str, column: str, counts: Mapping[Level, int]) -> None:
-    """Raise InputError, strict or not, if the levels of a category are names.
-
-    Parameters
-    ----------
-    client, column : str
-        Whose levels they are.
-    counts : mapping
-        The rows of each level.
-    """
+    """Raise InputError, strict or not, if the levels of a category, with their rows, are names."""
     rare = sum(n < SMALLEST_CELL for n in counts.values())
     if rare > 50:
         raise InputError(
@@ -149,17 +141,7 @@ def check_range(client: str, names: Sequence[str], columns: Array) -> None:
 def in_columns(
     client: str, n: int, levels: Mapping[str, Mapping[Level, int]], rules: Rules
 ) -> list[Finding]:
-    """What a description of columns could disclose: few rows, rare levels.
-
-    Parameters
-    ----------
-    client : str
-        Whose columns they are.
-    n : int
-        Rows that are used.
-    levels : mapping
-        The rows of each level of each category.
-    """
+    """What a description of n rows could disclose: few rows, rare levels of categories."""
     found: list[Finding] = []
     if 0 < n < rules.rows:
         found.append(_few_rows(client, n, rules))
@@ -175,14 +157,8 @@ def in_rows(rows: Design, target: str | None, rules: Rules) -> list[Finding]:
     """What moments could disclose: many parameters, dominant weights, columns of one or two rows.
 
     A column of the design in which all rows but one or two are alike, such as a condition or an
-    interaction, has their values in its cross products.
-
-    Parameters
-    ----------
-    rows : Design
-        In the units of the file.
-    target : str or None
-        The text of a target that is a condition, whose classes nobody has counted.
+    interaction, has their values in its cross products. ``target`` is the text of a target that is
+    a condition, whose classes nobody has counted.
     """
     n = rows.rows
     parameters = rows.A.shape[1] * max(1, rows.classes - 1)
@@ -233,14 +209,8 @@ def in_sums(
 ) -> list[Finding]:
     """What sums over rows could disclose: k sums of powers of n values are solved for n <= k.
 
-    Parameters
-    ----------
-    client : str
-        Whose rows they are.
-    columns : mapping of str to array
-        By the function that they are for, the values that are summed, (n,).
-    sums : mapping of str to int
-        By column of the file, how many sums of functions of it there are in all.
+    ``columns`` has the values that are summed, (n,), by the function that they are for, ``sums``,
+    by column of the file, how many sums of functions of it there are in all.
     """
     found: list[Finding] = []
     cells = []
