@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -34,9 +32,6 @@ from fedsplit.regression.client.statistics import OfArgument, TableRows
 from fedsplit.regression.families.response import Targets, check_rows, of_counts, whole
 from fedsplit.regression.privacy import Privacy
 from fedsplit.statistic import RowSum, Statistic
-
-Counted: TypeAlias = tuple[NDArray[np.intp], Callable[[], list[RowSum]]]
-"""The numbers of rows that were counted, and what makes the sums over them."""
 
 
 class Dataset:
@@ -75,32 +70,34 @@ class Dataset:
         """The file that the rows come from, if they come from one."""
         return self._source.path
 
-    def survey(self, plan: Plan, rules: Rules) -> tuple[SurveyAnswer, Callable[[], Counted] | None]:
+    def survey(self, plan: Plan, rules: Rules) -> tuple[SurveyAnswer, Plan | None]:
         """Answer what the columns of a plan hold, before or after types are agreed on.
 
-        What there is to complain of in columns of a draft is left to the next question: the
-        coordinator may have something else to say first. Not so under rules that refuse, where an
-        answer that is left out would be a refusal that nobody counts.
-
-        The second value says which rows were counted, and what makes the sums; it is None where
-        none were: names and types of columns are no sums.
+        With it comes the plan by which rows were counted, if they were: names and types of columns
+        are no sums.
         """
-        if not plan.draft:
-            counts = self._count(plan, rules)
-            return SurveyAnswer((), {}, counts), partial(self._counted, plan)
-        names, profiles = self._source.names(), self._source.columns(plan.needed)
-        with suppress(*_deferred(rules)):
-            typed = locally_typed(plan.expanded(names), profiles)
+        names = tuple(self._source.names()) if plan.draft else ()
+        profiles = self._source.columns(plan.needed) if plan.draft else {}
+        with suppress(*_deferred(plan, rules)):
+            typed = locally_typed(plan.expanded(names), profiles) if plan.draft else plan
             if typed is not None:
-                counts = self._count(typed, rules)
-                answer = SurveyAnswer(tuple(names), profiles, counts)
-                return answer, partial(self._counted, typed)
-        return SurveyAnswer(tuple(names), profiles, None), None
+                return SurveyAnswer(names, profiles, self._count(typed, rules)), typed
+        return SurveyAnswer(names, profiles, None), None
 
-    def _counted(self, plan: Plan) -> Counted:
+    def counted(self, plan: Plan) -> tuple[NDArray[np.intp], Callable[[], list[RowSum]]]:
+        """The numbers of the rows that were counted, and what makes the sums over them."""
         frame = self.complete(plan)
-        where = self.numbers(frame.index.to_numpy(dtype=np.intp))
-        return where, partial(_counted_sums, frame, plan)
+
+        def sums() -> list[RowSum]:
+            one = np.ones((len(frame), 1))
+            columns = [one[:, 0]]
+            for name in plan.types:
+                if name in plan.categorical:
+                    codes = frame[name].cat.codes.to_numpy()
+                    columns += [(codes == code).astype(np.float64) for code in np.unique(codes)]
+            return [RowSum(np.column_stack(columns), one)]
+
+        return self.numbers(frame.index.to_numpy(dtype=np.intp)), sums
 
     def table_rows(
         self, plan: Plan, statistics: Mapping[str, Statistic], rules: Rules
@@ -112,10 +109,9 @@ class Dataset:
         """
         if not plan.draft:
             return self._table_rows(plan, statistics, rules)
-        with suppress(*_deferred(rules)):
-            typed = locally_typed(
-                plan.expanded(self._source.names()), self._source.columns(plan.needed)
-            )
+        with suppress(*_deferred(plan, rules)):
+            names = self._source.names()
+            typed = locally_typed(plan.expanded(names), self._source.columns(plan.needed))
             used = {column for call in plan.parsed.pooled for column in call.columns}
             if typed is not None and not used & typed.categorical:
                 return self._table_rows(typed, statistics, rules)
@@ -287,20 +283,13 @@ class Dataset:
         return counts_of
 
 
-def _counted_sums(frame: pd.DataFrame, plan: Plan) -> list[RowSum]:
-    """Which rows are complete, and those of each level."""
-    one = np.ones((len(frame), 1))
-    columns = [one[:, 0]]
-    for name in plan.types:
-        if name in plan.categorical:
-            codes = frame[name].cat.codes.to_numpy()
-            columns += [(codes == code).astype(np.float64) for code in np.unique(codes)]
-    return [RowSum(np.column_stack(columns), one)]
+def _deferred(plan: Plan, rules: Rules) -> tuple[type[Exception], ...]:
+    """The errors in columns of a draft that are left to the next question.
 
-
-def _deferred(rules: Rules) -> tuple[type[Exception], ...]:
-    """The errors in columns of a draft that are left to the next question."""
-    return () if rules.refuse else (InputError,)
+    The coordinator may have something else to say first. Not so under rules that refuse, where an
+    answer that is left out would be a refusal that nobody counts.
+    """
+    return (InputError,) if plan.draft and not rules.refuse else ()
 
 
 def trials(plan: Plan, frame: pd.DataFrame, where: str) -> Targets:

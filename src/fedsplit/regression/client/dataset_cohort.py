@@ -366,7 +366,8 @@ class DatasetCohort:
         for name in self.names_of(coding):
             answer, counted = self.datasets[name].survey(coding.plan, rules)
             if self._release.open:
-                self._release.state(name, *(() if counted is None else counted()))
+                of_rows = () if counted is None else self.datasets[name].counted(counted)
+                self._release.state(name, *of_rows)
             answers.append(answer)
         return answers
 

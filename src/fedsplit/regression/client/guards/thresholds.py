@@ -72,9 +72,12 @@ class Finding(NamedTuple):
     rule: str = ""  # the key of a policy that it breaks, if it breaks one
 
     @classmethod
-    def of_client(cls, name: str, what: str) -> Finding:
-        """That a client has something."""
-        return cls(name, f"client {name} has {what}", f"clients have {what}", name)
+    def of_client(
+        cls, name: str, what: str, many: str = "", detail: str = "", rule: str = ""
+    ) -> Finding:
+        """That a client has something, and what several have, with the detail of one."""
+        one, many = f"client {name} has {what}", f"clients have {many or what}"
+        return cls(name, one, many, f"{name} {detail}".strip(), rule)
 
 
 def in_lines(findings: Iterable[Finding]) -> list[str]:
@@ -164,29 +167,17 @@ def in_rows(rows: Design, target: str | None, rules: Rules) -> list[Finding]:
     parameters = rows.A.shape[1] * max(1, rows.classes - 1)
     found: list[Finding] = []
     if n >= rules.rows and parameters > rules.most_parameters(n):
-        found.append(
-            Finding(
-                rows.name,
-                f"client {rows.name} has {n} rows for {parameters} parameters, more than "
-                f"{rules.share}",
-                f"clients have more parameters than {rules.share} of their rows",
-                f"{rows.name} has {n} rows for {parameters}",
-                "parameters_per_row",
-            )
-        )
+        what = f"{n} rows for {parameters} parameters, more than {rules.share}"
+        many = f"more parameters than {rules.share} of their rows"
+        detail = f"has {n} rows for {parameters}"
+        found.append(Finding.of_client(rows.name, what, many, detail, "parameters_per_row"))
     effective = rows.w.sum() ** 2 / np.square(rows.w).sum()
     # the weights of a grouped target are trials: a large group is no single row
     if rows.groups is None and effective < rules.rows <= n:
-        what = f"weights that concentrate on {effective:.1f} effective rows"
-        found.append(
-            Finding(
-                rows.name,
-                f"client {rows.name} has {what} (minimum {rules.rows})",
-                f"clients have weights that concentrate on fewer than {rules.rows} rows",
-                f"{rows.name} on {effective:.1f}",
-                "least_rows",
-            )
-        )
+        weights = "weights that concentrate on"
+        what = f"{weights} {effective:.1f} effective rows (minimum {rules.rows})"
+        many = f"{weights} fewer than {rules.rows} rows"
+        found.append(Finding.of_client(rows.name, what, many, f"on {effective:.1f}", "least_rows"))
     others = _unlike_others(rows.A)
     # rows of weight zero have gone since
     counted = bool((rows.w == 1).all())
@@ -228,12 +219,11 @@ def in_sums(
 def _many_sums(client: str, n: int, sums: Mapping[str, int], rules: Rules) -> list[Finding]:
     """The findings that n rows are few for so many sums of a column."""
     return [
-        Finding(
+        Finding.of_client(
             client,
-            f"client {client} has {n} rows for {count} sums of column {column}, more than "
-            f"{rules.share}",
-            f"clients have more sums of column {column} than {rules.share} of their rows",
-            f"{client} has {n} rows for {count}",
+            f"{n} rows for {count} sums of column {column}, more than {rules.share}",
+            f"more sums of column {column} than {rules.share} of their rows",
+            f"has {n} rows for {count}",
             "parameters_per_row",
         )
         for column, count in sums.items()
@@ -306,13 +296,8 @@ def refuse(found: Sequence[Finding], rules: Rules) -> None:
 
 def _few_rows(client: str, n: int, rules: Rules) -> Finding:
     """The finding that a client has this many rows."""
-    return Finding(
-        client,
-        f"client {client} has {n} rows, fewer than {rules.rows}",
-        f"clients have fewer than {rules.rows} rows",
-        f"{client} has {n}",
-        "least_rows",
-    )
+    many = f"fewer than {rules.rows} rows"
+    return Finding.of_client(client, f"{n} rows, {many}", many, f"has {n}", "least_rows")
 
 
 def _small(client: str, cells: Sequence[tuple[str, int]], rules: Rules) -> list[Finding]:
@@ -320,14 +305,6 @@ def _small(client: str, cells: Sequence[tuple[str, int]], rules: Rules) -> list[
     small = [f"{cell} in {n}" for cell, n in cells if 0 < n < rules.smallest]
     if not small:
         return []
-    what = f"fewer than {rules.smallest} rows of a kind"
-    cases = listed(small, 3)
-    return [
-        Finding(
-            client,
-            f"client {client} has {what}: {cases}",
-            f"clients have {what}",
-            f"{client} ({cases})",
-            "smallest_group",
-        )
-    ]
+    many, cases = f"fewer than {rules.smallest} rows of a kind", listed(small, 3)
+    what = f"{many}: {cases}"
+    return [Finding.of_client(client, what, many, f"({cases})", "smallest_group")]
