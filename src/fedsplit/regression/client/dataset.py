@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedsplit.arrays import Array
 from fedsplit.data.formula.pooled_functions import counted, extrapolated
 from fedsplit.data.tables import Source
 from fedsplit.data.texts import Level, check_looks, counted_levels, level_codes
@@ -64,11 +62,6 @@ class Dataset:
         self.private: list[str] = []
         # The rows of the last survey, which is followed by a design of the same.
         self._read: ReadRows | None = None
-
-    @property
-    def path(self) -> Path | None:
-        """The file that the rows come from, if they come from one."""
-        return self._source.path
 
     def survey(self, plan: Plan, rules: Rules) -> tuple[SurveyAnswer, Plan | None]:
         """Answer what the columns of a plan hold, before or after types are agreed on.
@@ -297,7 +290,10 @@ def trials(plan: Plan, frame: pd.DataFrame, where: str) -> Targets:
 
     Its ``rows`` and ``groups`` are None where that is every row, and where none is a group.
     """
-    w = _weights(plan, frame, where)
+    w = plan.row_weights(frame)
+    if plan.weights is not None:
+        why = "a weight is finite and not below zero"
+        check_rows((w >= 0) & np.isfinite(w), frame, w, where, plan.weights, why)
     match plan.chosen_family.response(plan, frame, where):
         case {"successes": successes, "failures": failures}:
             return of_counts(successes, failures, w)
@@ -313,12 +309,3 @@ def trials(plan: Plan, frame: pd.DataFrame, where: str) -> Targets:
                 return Targets(b, w)
             return Targets(b[used], w[used], used)
     raise TypeError("a response that is neither a target nor a count")
-
-
-def _weights(plan: Plan, frame: pd.DataFrame, where: str) -> Array:
-    if plan.weights is None:
-        return np.ones(len(frame))
-    w = plan.numbers(plan.weights, frame)
-    why = "a weight is finite and not below zero"
-    check_rows((w >= 0) & np.isfinite(w), frame, w, where, plan.weights, why)
-    return w

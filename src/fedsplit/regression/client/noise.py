@@ -19,10 +19,9 @@ from random import Random, SystemRandom
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
-from fedsplit.arrays import Array, Mask
+from fedsplit.arrays import Array
 from fedsplit.data.formula.formula import Formula
 from fedsplit.data.tables import Source
 from fedsplit.data.texts import level_codes
@@ -73,8 +72,15 @@ def bounded_rows(source: Source, plan: Plan, privacy: Privacy, where: str) -> Bo
             o = o + plan.numbers(plan.offset, frame)
         if plan.exposure is not None:
             o = o + np.log(plan.numbers(plan.exposure, frame))
-        b, w = _target(plan, formula, frame), _weights(plan, frame)
-    used = np.isfinite(A).all(axis=1) & np.isfinite(o) & _valid(plan, b) & np.isfinite(w) & (w > 0)
+        w = plan.row_weights(frame)
+        if plan.classes:
+            column = str(formula.target_column)
+            b: Array = level_codes(column, frame[column], plan.classes).astype(np.float64)
+        else:
+            b = formula.response(frame, plan.schema)
+    finite = np.isfinite(b)
+    valid = finite & ~plan.chosen_family.invalid(np.where(finite, b, 1.0))
+    used = np.isfinite(A).all(axis=1) & np.isfinite(o) & valid & np.isfinite(w) & (w > 0)
     declared = DeclaredColumns.of(design.names, privacy.ranges or {}, formula.intercept)
     return BoundedRows(shortened(declared.scaled(A[used]), privacy.clip), b[used], w[used], o[used])
 
@@ -88,25 +94,6 @@ def shortened(A: Array, clip: float) -> Array:
     most = clip / np.maximum(np.linalg.norm(scaled, axis=1, keepdims=True), 1.0)
     rows: Array = np.where(unit > most, most * scaled, A)
     return rows
-
-
-def _target(plan: Plan, formula: Formula, frame: pd.DataFrame) -> Array:
-    if plan.classes:
-        column = str(formula.target_column)
-        return level_codes(column, frame[column], plan.classes).astype(np.float64)
-    return formula.response(frame, plan.schema)
-
-
-def _weights(plan: Plan, frame: pd.DataFrame) -> Array:
-    if plan.weights is None:
-        return np.ones(len(frame))
-    return plan.numbers(plan.weights, frame)
-
-
-def _valid(plan: Plan, b: Array) -> Mask:
-    finite = np.isfinite(b)
-    valid: Mask = finite & ~plan.chosen_family.invalid(np.where(finite, b, 1.0))
-    return valid
 
 
 def discrete_gaussian(sigma: int, source: Random) -> int:

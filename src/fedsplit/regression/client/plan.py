@@ -60,16 +60,6 @@ def read_columns(
     return ReadColumns(values, orders, merged)
 
 
-def read_leniently(
-    source: Source, types: Mapping[str, Type], categories: Collection[str], where: str
-) -> dict[str, Values]:
-    """Read columns in which a value of another type than the column's counts as missing."""
-    try:
-        return read_columns(source, types, categories, where).values
-    except InputError:  # also of a file that cannot be read at all, which then fails again
-        return readable(source.take(dict.fromkeys(types, "text")), types, categories)
-
-
 @dataclass(frozen=True)
 class BasicPlan:
     """A plan of columns that the clients' tables have."""
@@ -192,7 +182,12 @@ class BasicPlan:
     def read_leniently(self, source: Source, columns: Sequence[str], where: str) -> pd.DataFrame:
         """Some columns of a source, in which values of another type than theirs are missing."""
         types = self._types(columns, where)
-        return to_frame(read_leniently(source, types, self._with_levels(types), where))
+        categories = self._with_levels(types)
+        try:
+            values = read_columns(source, types, categories, where).values
+        except InputError:  # also of a file that cannot be read at all, which then fails again
+            values = readable(source.take(dict.fromkeys(types, "text")), types, categories)
+        return to_frame(values)
 
     def _types(self, columns: Sequence[str], where: str) -> dict[str, Type]:
         unknown = [column for column in columns if column not in self.types]
@@ -225,6 +220,10 @@ class BasicPlan:
             values: Array = frame[text].to_numpy(dtype=np.float64)
             return values
         return as_formula(text).response(frame, self.schema)
+
+    def row_weights(self, frame: pd.DataFrame) -> Array:
+        """The weights of complete rows, (n,)."""
+        return np.ones(len(frame)) if self.weights is None else self.numbers(self.weights, frame)
 
     def design(self, frame: pd.DataFrame, where: str) -> tuple[list[str], Array, Array]:
         """The covariates of complete rows: the names of columns, A, (n, p), and offsets, (n,)."""
