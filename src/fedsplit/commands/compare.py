@@ -242,16 +242,13 @@ def _json(run: ComparedRun, targets: Sequence[float]) -> dict[str, object]:
         step = step.tolist()
     if not all(map(math.isfinite, step if isinstance(step, list) else [step])):
         step = None
-    floor = None
-    if run.outcome == "floor":
-        floor = run.gaps[-1]
     return {
         "method": run.label,
         "step": step,
         "rounds": len(run.gaps) - 1,
         "rounds_to": {f"{target:.0e}": run.rounds_to(target) for target in targets},
         "outcome": run.outcome,
-        "floor": floor,
+        "floor": run.gaps[-1] if run.outcome == "floor" else None,
         "floats_up": run.floats_up,
         "floats_down": run.floats_down,
         "gaps": [gap if math.isfinite(gap) else None for gap in run.gaps.tolist()],

@@ -20,6 +20,9 @@ CORE = (
 )
 """Options of ``fit`` that are options of the command too; the others are keys of ``--set``."""
 
+NAMES = tuple(options_of(FitOptions))
+"""All options of ``fit``."""
+
 Json: TypeAlias = Annotated[
     bool, typer.Option("--json", help="Print one JSON object instead of the table.")
 ]

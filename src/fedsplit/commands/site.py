@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -279,10 +280,12 @@ def audit_command(
 
     Exit status: 0 OK; 1 an entry is wrong; 2 bad input.
     """
-    number, mark, digits = (head or "").partition(":")
-    if head is not None and not (mark and number.isdecimal() and _is_hash(digits)):
-        raise InputError(f"--head {head}: give a number, a colon and 64 hexadecimal digits")
-    entry = (int(number), bytes.fromhex(digits)) if head is not None else None
+    entry = None
+    if head is not None:
+        parts = re.fullmatch("([0-9]+):([0-9a-f]{64})", head)
+        if parts is None:
+            raise InputError(f"--head {head}: give a number, a colon and 64 hexadecimal digits")
+        entry = int(parts[1]), bytes.fromhex(parts[2])
     found = _open(folder).audit(entry)
     last = f"{found.head.number}:{found.head.hash.hex()}"
     typer.echo(f"{found.entries} entries; the last is\n{last}" if found.entries else "no entries")
@@ -351,10 +354,6 @@ def _ask_about(site: fs.Site, study: Any) -> None:
             print_error(error)
             continue
         return
-
-
-def _is_hash(text: str) -> bool:
-    return len(text) == 64 and not set(text) - set("0123456789abcdef")
 
 
 def _of(most: float | None) -> str:

@@ -138,7 +138,8 @@ def run_command(
     Exit status: 0 done; 1 a site declines or is away, or the tolerance is not proved; 2 bad input;
     130 or 143 interrupted.
     """
-    _check_folder(out)
+    if out is not None:
+        fs.Model.check_folder(out)
     study = _study(file)
     host, _, port = listen.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
@@ -196,7 +197,8 @@ def combine_command(file: File, out: Out = None, as_json: Json = False) -> None:
 
     Exit status: 0 done; 1 answers are missing, or the tolerance is not proved; 2 bad input.
     """
-    _check_folder(out)
+    if out is not None:
+        fs.Model.check_folder(out)
     study = _study(file)
     _conclude(_coordinator(file).run(study), out, as_json)
 
@@ -234,12 +236,6 @@ def _coordinator(file: Path, *args: Any, **settings: Any) -> fs.Coordinator:
 
 def _study(file: Path) -> Any:
     return _coordinator(file).study(file.name)
-
-
-def _check_folder(out: Path | None) -> None:
-    """Before anything is asked, raise InputError for a folder that cannot be written."""
-    if out is not None:
-        fs.Model.check_folder(out)
 
 
 def _result(found: fs.StudyResult | fs.Interruption) -> fs.StudyResult:

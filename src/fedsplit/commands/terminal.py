@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING
 import typer
 
 import fedsplit as fs
-from fedsplit.commands.options import CORE
-from fedsplit.regression.fields import options_of
-from fedsplit.regression.options import FitOptions
+from fedsplit.commands.options import CORE, NAMES
 from fedsplit.texts import one_line, printable
 
 if TYPE_CHECKING:
@@ -124,7 +122,7 @@ def in_options(text: str) -> str:
 def _parameter() -> re.Pattern[str]:
     """A parameter of ``fit`` in a message, with a value of Python or without one."""
     return re.compile(
-        rf"\b({'|'.join(options_of(FitOptions))})="
+        rf"\b({'|'.join(NAMES)})="
         r"(\{[^{}]*\}|\[[^\[\]]*\]|'[^']*'|(?![\w(]))"
     )
 
