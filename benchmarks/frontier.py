@@ -58,6 +58,7 @@ def draw(costs: Costs, path: Path, most: int = 6) -> None:
         floats = [point[0] for point in points.values()]
         ends = (math.floor(math.log10(min(floats))), math.ceil(math.log10(max(floats))))
         axis.set_xlim(10.0 ** ends[0], 10.0 ** ends[1])
+        axis.xaxis.set_minor_formatter("")  # within one power of ten labels would overlap
         axis.title.set_fontsize(9)
     figure.legend(labels.values(), labels, loc="outside lower center", ncols=len(labels))
     figure.savefig(path, dpi=110)
