@@ -25,6 +25,7 @@ from fedsplit.federation.messages import Response, read_response, write_response
 from fedsplit.federation.regression import ANALYSES
 from fedsplit.federation.site.policy import policy_of
 from fedsplit.federation.study import Study, read_study
+from fedsplit.federation.transport import Unreachable
 from fedsplit.federation.transport.direct import DirectTransport
 from fedsplit.testing import Federation
 
@@ -385,6 +386,10 @@ def test_a_study_waits_for_its_owners_and_can_be_declined(tmp_path: Path) -> Non
     found = federation.run(study)
     assert isinstance(found, Interruption)
     assert set(found.missing) == set(federation.names)
+    # who asks nobody reads in the journal what was heard last
+    looked = federation.coordinator(Unreachable()).run(study)
+    assert isinstance(looked, Interruption)
+    assert set(looked.missing.values()) == {"waits for its owner's decision"}
     for name in ("north", "south"):
         federation.site(name).approve(study.hash[:10])
     found = federation.run(study)
@@ -393,6 +398,9 @@ def test_a_study_waits_for_its_owners_and_can_be_declined(tmp_path: Path) -> Non
     federation.site("west").decline(study.hash)
     with pytest.raises(TooFewClients, match="west does not take part"):
         federation.run(study)
+    looked = federation.coordinator(Unreachable()).run(study)
+    assert isinstance(looked, Interruption)
+    assert "declined" in looked.missing["west"]
     federation.site("west").approve(study.hash)
     assert isinstance(federation.run(study), StudyResult)
     with pytest.raises(InputError, match="nobody chooses"):

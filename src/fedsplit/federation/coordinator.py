@@ -141,7 +141,8 @@ class Coordinator:
 
     def joined(self, study: Study) -> list[str]:
         """The sites whose owners have approved a study."""
-        return sorted(self.journal.responses(study.digest, JOINING))
+        found = self.journal.responses(study.digest, JOINING)
+        return sorted(name for name, each in found.items() if each.data is not None)
 
     def run(
         self,
@@ -222,7 +223,7 @@ class Coordinator:
                 agree(bytes(32), response.value)
 
         while True:
-            joined = self.journal.responses(study.digest, JOINING)
+            joined = self.joined(study)
             absent = [name for name in study.members if name not in joined]
             if not absent:
                 return {}
@@ -235,6 +236,7 @@ class Coordinator:
                 for name, (outcome, recorded) in results.items()
                 if outcome != "answer"
             }
+            self._record_why(study, missing)
             for name, (outcome, recorded) in results.items():
                 if outcome == "answer":
                     self._watch(f"{name} has joined")
@@ -252,6 +254,16 @@ class Coordinator:
                 return missing
             # seconds before owners who have not decided are asked again
             time.sleep(min(2.0, max(0.0, deadline - time.monotonic())))
+
+    def _record_why(self, study: Study, missing: dict[str, str]) -> None:
+        """Record why sites have not joined, for who looks at the study meanwhile."""
+        known = self.journal.responses(study.digest, JOINING)
+        with self.journal.transaction():
+            for name, why in missing.items():
+                if why:
+                    self.journal.add(study.digest, JOINING, name, Recorded(None, why, 0.0))
+                elif name in known:
+                    missing[name] = known[name].trouble
 
     def _report(self, site: str, what: str) -> None:
         self._watch(f"{site}: {what}")
