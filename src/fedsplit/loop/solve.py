@@ -220,7 +220,10 @@ def solve(
         if rounded and result.stopped_by == "residual" and not result.converged:
             result = _refined(result, clients.pooled(), rounds, tol)
         if rounded and tol > 0 and not result.converged:
-            notes.append(UNREFINED)
+            notes.append(
+                "local solvers in float32 may not come closer: go on with solve(problem, "
+                'x0=result.x), which adds up Newton steps in float64, or pass dtype="float64"'
+            )
         # at the last x, where a continued run begins
         origin = ProblemOrigin.at(result.x, clients, method.penalty)
     if tol > 0 and not result.converged and result.stopped_by != "callback":
@@ -310,12 +313,6 @@ def _not_converged(result: Result) -> str:
     elif result.certificate.gap is not None:
         why = f"F(x) - F* ≤ {result.certificate.gap:.1g} is proved"
     return f"not converged after {result.rounds} rounds ({why})"
-
-
-UNREFINED = (
-    "local solvers in float32 may not come closer: go on with solve(problem, x0=result.x), which "
-    'adds up Newton steps in float64, or pass dtype="float64"'
-)
 
 
 def check_method(method: object) -> None:

@@ -108,13 +108,11 @@ def asynchronous_of(method: Method[Any]) -> Method[Any]:
 MOST_COORDINATES = 500
 """Above this, a client's few Newton steps take longer than a vector method's whole run."""
 
-MOST_ENTRIES = 2e7
-"""The most entries of all clients' Hessians, m·d²: the server adds them up in every round."""
-
 
 def affordable(m: int, d: int) -> bool:
     """Whether Hessians of m clients and d coordinates are small enough to be asked for."""
-    return d <= MOST_COORDINATES and m * d**2 <= MOST_ENTRIES
+    # the server adds up m·d² entries in every round
+    return d <= MOST_COORDINATES and m * d**2 <= 2e7
 
 
 def default_method(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -70,9 +69,7 @@ class FedAvg(StepMethod[FedAvgState]):
             raise InputError("FedAvg: pass local_steps or epochs, not both")
 
     def start(self, x0: Array, m: int) -> Dialogue[FedAvgState]:
-        rule: Callable[[float, float], float] = fedgd_step
-        if self.batch is not None:
-            rule = batch_step
+        rule = fedgd_step if self.batch is None else batch_step
         s = yield from choose_step(self.step, rule, x0, self.batch)
         return FedAvgState(x0, s, 0)
 

@@ -50,10 +50,8 @@ class FedDyn(StepMethod[FedDynState]):
     )
 
     def start(self, x0: Array, m: int) -> Dialogue[FedDynState]:
-        s = None
-        if self.alpha is not None:
-            s = 1.0 / self.alpha
-        s = yield from choose_step(s, fedsplit_step, x0)
+        given = None if self.alpha is None else 1.0 / self.alpha
+        s = yield from choose_step(given, fedsplit_step, x0)
         return FedDynState(x0, zero_rows(x0, m), s)
 
     def update(self, state: FedDynState) -> Dialogue[FedDynState]:

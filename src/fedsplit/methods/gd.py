@@ -90,9 +90,7 @@ class GD(StepMethod[GDState]):
         # F(x⁺) comes with the gradient for the step after it, so that each trial is one question
         apart = after.y is not after.x
         answer: Answer = yield Evaluate(after.y, after.x if apart else None, margin=True)
-        ahead = FirstOrder(
-            float(total(self._name, answer)), np.asarray(answer.parts["gradient"].sum(axis=0))
-        )
+        ahead = FirstOrder(float(total(self._name, answer)), answer.parts["gradient"].sum(axis=0))
         F = float(answer.parts["value_at_trial"].sum()) if apart else ahead.F
         finite = np.isfinite(ahead.F) and np.isfinite(ahead.g).all()
         if finite and known.bounds(F, after.x - state.y, state.s):

@@ -153,20 +153,13 @@ class FedSplitInformation(Method[InformationState]):
                 f"{type(self).__name__}: {m} Hessians of {d} × {d} numbers are too large for the "
                 "server: use QuasiNewton() or LBFGS(), which ask for vectors"
             )
-        zeros = np.zeros_like(x0)
+        zeros, unknown = np.zeros_like(x0), np.full(m, np.nan)
         # under a penalty, a subgradient is known after the first minimisation
         slope = zeros if self.penalty is None else np.full_like(x0, np.nan)
+        nothing = Expansions.none(x0, m)
+        reach, still = self.first_reach, self.first_reach == 0.0
         return InformationState(
-            zeros,
-            slope,
-            x0,
-            slope,
-            Expansions.none(x0, m),
-            np.full(m, np.nan),
-            self.first_reach,
-            self.first_reach == 0.0,
-            np.full(m, np.nan),
-            np.full(m, np.nan),
+            zeros, slope, x0, slope, nothing, unknown, reach, still, unknown, unknown
         )
 
     def update(self, state: InformationState) -> Dialogue[InformationState]:

@@ -146,14 +146,11 @@ class LBFGS(Method[LBFGSState]):
         x, F, g, p, s, pairs, _, ahead = state
         move = s * p
         F_next, g_next = yield from evaluated("LBFGS", x + move, self.wait)
-        promised = float(g @ move)
-        risen = F_next - F
+        promised, risen = float(g @ move), F_next - F
         if self.penalty is not None:
             change = self.penalty.value(x + move) - self.penalty.value(x)
-            promised = min(0.0, promised + change)
-            risen += change
-        rounding = 16.0 * EPS * abs(F)
-        falls = risen <= self.sufficient * promised + rounding
+            promised, risen = min(0.0, promised + change), risen + change
+        falls = risen <= self.sufficient * promised + 16.0 * EPS * abs(F)
         if not (falls and np.isfinite(g_next).all()):
             return state._replace(s=0.25 * s)
         pairs = pairs.added(move, g_next - g, self.memory)

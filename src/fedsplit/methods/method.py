@@ -243,10 +243,8 @@ class StepMethod(Method[T]):
 
 def estimated_gap(move: Array, s: float | Array) -> float:
     """Σ(z⁺ - z)²/s, which is of the order of F(x) - F* where a method converges steadily."""
-    if isinstance(s, float):
-        return length(move) ** 2 / s
     xp = namespace(move)
-    return float(xp.sum(xp.square(move) / s))
+    return length(move) ** 2 / s if isinstance(s, float) else float(xp.sum(xp.square(move) / s))
 
 
 def average(z: Array, s: float, penalty: Penalty | None) -> Array:
@@ -269,10 +267,7 @@ def prox_question(solver: ProxSolver | None, v: Array, s: float, x: Array, z: Ar
 
 
 def with_papers_step(solver: ProxSolver | None, x0: Array) -> Dialogue[ProxSolver | None]:
-    """A local solver that takes Corollary 1's step, with ℓ_* and L^* of all clients in it.
-
-    None if the solver needs none of that.
-    """
+    """A local solver with Corollary 1's step by ℓ_* and L^* of all clients, if it takes that."""
     if not (isinstance(solver, GradientProx) and solver.step == "paper"):
         return None
     bounds = yield from extreme_curvature(x0)
@@ -298,16 +293,12 @@ def curvatures(x0: Array, batch: int | None = None) -> Dialogue[tuple[Answer, bo
     If some L_j has no bound that holds for every x, they are those of the Hessians at x0. L_j is
     the expected smoothness of minibatches where these are of ``batch`` rows.
     """
-
-    def question(x: Array | None) -> CostQuestion:
-        return Curvature(x) if batch is None else BatchCurvature(batch, x)
-
-    answer: Answer = yield question(None)
+    answer: Answer = yield Curvature() if batch is None else BatchCurvature(batch)
     bounds = answer.present_rows()
     xp = namespace(bounds)
     everywhere = bool(xp.all(xp.isfinite(bounds[:, 1])))
-    if not everywhere:
-        answer = yield question(x0)  # the next best thing, which holds near x0 alone
+    if not everywhere:  # the next best thing, which holds near x0 alone
+        answer = yield Curvature(x0) if batch is None else BatchCurvature(batch, x0)
     return answer, everywhere
 
 
@@ -322,16 +313,12 @@ def extreme_curvature(x0: Array, batch: int | None = None) -> Dialogue[Curvature
 
 
 def choose_step(
-    given: float | None,
-    rule: Callable[[float, float], float],
-    x0: Array,
-    batch: int | None = None,
+    given: float | None, rule: Callable[[float, float], float], x0: Array, batch: int | None = None
 ) -> Dialogue[float]:
     """The given step, or the rule's at ℓ* and L*, see ``extreme_curvature``."""
     if given is not None:
         return float(given)
-    bounds = yield from extreme_curvature(x0, batch)
-    return step_from(bounds, rule)
+    return step_from((yield from extreme_curvature(x0, batch)), rule)
 
 
 def step_from(bounds: CurvatureBounds, rule: Callable[[float, float], float]) -> float:
@@ -394,9 +381,7 @@ def evaluated(name: str, x: Array, wait: bool = False) -> Dialogue[FirstOrder]:
     """F and its gradient at x, from one question; if ``wait``, until all have answered it."""
     # the margin costs nothing, and shows at once where classes are separable
     answer = yield from answers(Evaluate(x, margin=True), wait)
-    F = float(total(name, answer))
-    gradient: Array = answer.parts["gradient"].sum(axis=0)
-    return FirstOrder(F, gradient)
+    return FirstOrder(float(total(name, answer)), answer.parts["gradient"].sum(axis=0))
 
 
 def total_curvature(name: str, x0: Array) -> Dialogue[CurvatureBounds]:
