@@ -16,10 +16,9 @@ from fedsplit.clients.questions import Curvature, Descend, Direction, Informatio
 from fedsplit.clients.stacked import StackedClients
 from fedsplit.methods import METHODS, parse
 from fedsplit.methods.admm import ADMM
-from fedsplit.methods.agd import AGD
 from fedsplit.methods.cg import CG
 from fedsplit.methods.feddyn import FedDyn
-from fedsplit.methods.gd import GD
+from fedsplit.methods.gd import AGD, GD
 from fedsplit.methods.giant import GIANT
 from fedsplit.methods.information import Newton
 from fedsplit.methods.lbfgs import LBFGS

@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_info
 import fedsplit as fs
 from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.questions import Curvature, Gradient, Information, Prox, Value
-from fedsplit.losses.stacking import padded
+from fedsplit.losses.observations import padded
 from fedsplit.threads import each, one_blas_thread
 from problems import LOSSES, clients, columns, dimensions, loss, names, ridges, seeds, sizes
 
@@ -95,7 +95,7 @@ def test_blocks_and_threads_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch)
     data = clients("logistic", [30] * 50, 8, seed=1)
     V = np.random.default_rng(0).standard_normal((50, 8))
     whole = fs.Problem(fs.Logistic(), data).clients.ask(Prox(V, 0.3, V, fs.ExactProx()))
-    monkeypatch.setattr("fedsplit.losses.stacking.BLOCK_BYTES", 8 * 30 * 8 * 7)
+    monkeypatch.setattr("fedsplit.losses.observations.BLOCK_BYTES", 8 * 30 * 8 * 7)
     cut = fs.Problem(fs.Logistic(), data).clients.ask(Prox(V, 0.3, V, fs.ExactProx()))
     np.testing.assert_array_equal(whole.rows, cut.rows)
     np.testing.assert_array_equal(whole.error, cut.error)
@@ -139,7 +139,7 @@ def test_padded_clients_answer_as_unpadded_ones(name: str, monkeypatch: pytest.M
     data = clients(name, [17, 33, 35], 40, seed=4)  # stacked as 18, 36 and 36 rows
     V = 0.1 * np.random.default_rng(0).standard_normal((3, 40))
     longer = fs.Problem(loss(name, 40), data, 1.0).clients
-    monkeypatch.setattr("fedsplit.losses.stacking.padded", lambda n: n)
+    monkeypatch.setattr("fedsplit.losses.observations.padded", lambda n: n)
     plain = fs.Problem(loss(name, 40), data, 1.0).clients
     questions: list[CostQuestion] = [
         Value(V),

@@ -54,7 +54,6 @@ from fedsplit.losses.multinomial import Multinomial as Multinomial
 from fedsplit.losses.poisson import Poisson as Poisson
 from fedsplit.losses.scalar import ScalarLoss as ScalarLoss
 from fedsplit.methods.admm import ADMM as ADMM
-from fedsplit.methods.agd import AGD as AGD
 from fedsplit.methods.cg import CG as CG
 from fedsplit.methods.dave import DAvePG as DAvePG
 from fedsplit.methods.fedavg import FedAvg as FedAvg
@@ -62,6 +61,7 @@ from fedsplit.methods.feddyn import FedDyn as FedDyn
 from fedsplit.methods.fedgd import FedGD as FedGD
 from fedsplit.methods.fedprox import FedProx as FedProx
 from fedsplit.methods.fedsplit import FedSplit as FedSplit
+from fedsplit.methods.gd import AGD as AGD
 from fedsplit.methods.gd import GD as GD
 from fedsplit.methods.giant import GIANT as GIANT
 from fedsplit.methods.information import FedSplitInformation as FedSplitInformation

@@ -21,8 +21,14 @@ from fedsplit.arrays import (
 )
 from fedsplit.losses.designs import SparseDesign
 from fedsplit.losses.linear import LinearLoss
-from fedsplit.losses.observations import Observations, check_columns, is_sparse, read
-from fedsplit.losses.stacking import chunks, stack_rows
+from fedsplit.losses.observations import (
+    Observations,
+    check_columns,
+    chunks,
+    is_sparse,
+    read,
+    stack_rows,
+)
 from fedsplit.losses.systems import Latest
 from fedsplit.losses.terms import Block, Terms
 

@@ -14,8 +14,7 @@ from fedsplit.arrays import EPS, Array, Mask, chosen, like, namespace, norms, on
 from fedsplit.errors import InputError
 from fedsplit.losses.batches import Indices, Stacked
 from fedsplit.losses.designs import Design, extremes
-from fedsplit.losses.observations import Observations, as_labels, check_columns, read
-from fedsplit.losses.stacking import stack_rows
+from fedsplit.losses.observations import Observations, as_labels, check_columns, read, stack_rows
 from fedsplit.losses.systems import Latest, Woodbury
 from fedsplit.losses.terms import Block, Terms
 

@@ -9,7 +9,6 @@ from fedsplit.clients.oracle import Clients
 from fedsplit.errors import InputError
 from fedsplit.local.gradient import GradientProx
 from fedsplit.methods.admm import ADMM
-from fedsplit.methods.agd import AGD
 from fedsplit.methods.asynchronous_information import AsynchronousInformation
 from fedsplit.methods.cg import CG
 from fedsplit.methods.dave import DAvePG
@@ -18,7 +17,7 @@ from fedsplit.methods.feddyn import FedDyn
 from fedsplit.methods.fedgd import FedGD
 from fedsplit.methods.fedprox import FedProx
 from fedsplit.methods.fedsplit import FedSplit
-from fedsplit.methods.gd import GD
+from fedsplit.methods.gd import AGD, GD
 from fedsplit.methods.giant import GIANT
 from fedsplit.methods.information import FedSplitInformation, InformationState, Newton
 from fedsplit.methods.lbfgs import LBFGS
