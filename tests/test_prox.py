@@ -465,12 +465,15 @@ def test_a_prox_is_exact_from_a_start_beyond_float64(offset: float, v: float) ->
     np.testing.assert_allclose(costs.gradient(u) + u - v, 0.0, atol=1e-9)
 
 
-def test_a_gradient_step_is_halved_until_it_gains_half_of_what_its_slope_promises() -> None:
-    """At a curvature of 1.5 that is at most 1/1.5, and so ½."""
+@pytest.mark.parametrize(("s", "steps"), [(1.0, 0.5), (4.0, 0.25)])
+def test_a_gradient_step_is_halved_until_it_gains_half_of_what_its_slope_promises(
+    s: float, steps: float
+) -> None:
+    """At a curvature of 1 + s/2 that is at most its inverse, and so ½, or ¼."""
     p = fs.Problem(fs.LeastSquares(), [(np.array([[0.5**0.5]]), np.zeros(1))])
     once = fs.GradientProx(1, step="backtracking")
-    u = p.clients.ask(Prox(np.zeros(1), 1.0, np.ones(1), once)).rows
-    np.testing.assert_allclose(u, 1.0 - 0.5 * 1.5)
+    u = p.clients.ask(Prox(np.zeros(1), s, np.ones(1), once)).rows
+    np.testing.assert_allclose(u, 1.0 - steps * (1.0 + 0.5 * s))
 
 
 def test_in_one_block_clients_with_a_known_curvature_take_its_step_and_others_search() -> None:
