@@ -247,13 +247,6 @@ def test_who_is_not_drawn_has_no_answer_and_takes_no_time(d: int) -> None:
     assert np.isnan(some.margin)
 
 
-def test_terms_of_one_client_are_its_own() -> None:
-    p = problem("logistic", [20, 30, 25], D)
-    for j in range(3):
-        alone = Costs(p.clients.terms_of(j), np.zeros(D)).gradient(X[None])
-        np.testing.assert_allclose(alone[0], p.clients.ask(Gradient(X)).rows[j], rtol=1e-13)
-
-
 def test_what_is_unknown_proves_nothing() -> None:
     scalars = ProofScalars.of({"value": np.ones(2), "ell": np.full(2, 3.0)})
     assert scalars.ell.tolist() == [3.0, 3.0]

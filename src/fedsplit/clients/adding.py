@@ -21,7 +21,6 @@ class Rule(NamedTuple):
     add: Callable[[Summands, Array], None]  # adds the part of one client to its summands
     # reads the part, of a given shape, that the sum over all clients amounts to
     read: Callable[[Total, tuple[int, ...]], Array]
-    neutral: float = 0.0  # the entries of a client without rows, which change no sum
 
 
 def _add_entries(to: Summands, entries: Array) -> None:
@@ -86,8 +85,8 @@ VALUES = Rule(_add_values, _read_values)
 ROOT = Rule(_add_squares, _read_root)
 """Bounds that hold for every client: the root of the sum of squares, at least the largest one."""
 
-RADIUS = Rule(_add_radii, _read_radius, np.inf)
+RADIUS = Rule(_add_radii, _read_radius)
 """Radii that suit every client: the inverse of the root for the inverses, at most the smallest."""
 
-SIGN = Rule(_add_signs, _read_sign, 1.0)
+SIGN = Rule(_add_signs, _read_sign)
 """Signs, of which the smallest counts; nan if one is unknown."""

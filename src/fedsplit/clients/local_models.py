@@ -59,7 +59,7 @@ class LocalModel(CostQuestion):
 
     x: Array  # (d,): where the server is, and the local solver starts
     v: Array | None  # (m, d): the centres; x where None
-    # (d(d + 1): the entries of a matrix on and below its diagonal, which is M times ``reach``.
+    # (d(d + 1)/2,): the entries of a matrix on and below its diagonal, which is M times ``reach``.
     # Where None, each client takes its own ∇²f_j(x), made regular
     metric: Array | None
     # the larger, the farther p_j may be from v_j; 0 for p_j = x, as in Newton's method
@@ -239,8 +239,8 @@ class ModifiedScore(CostQuestion):
     """∇f_j(x) less the client's share of the slope of Jeffreys' penalty, and what a step needs."""
 
     x: Array  # (d,)
-    # (d(d + 1): the entries of V, which stands for (Σ_j ∇²f_j(x))⁻¹, on and below its diagonal: the
-    # leverages of a client's rows are those among the rows of all
+    # (d(d + 1)/2,): the entries of V, which stands for (Σ_j ∇²f_j(x))⁻¹, on and below its diagonal:
+    # the leverages of a client's rows are those among the rows of all
     metric: Array
     # (d,): where the server was; the answer's ``spread`` is c·max_i |a_iᵀ(x - before)|, rounded up
     # to a power of two

@@ -14,7 +14,7 @@ from fedsplit.arrays import Array, Mask, repeated
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.losses.costs import Costs
-from fedsplit.losses.terms import Block, Terms
+from fedsplit.losses.terms import Block
 from fedsplit.threads import each
 
 QUIET: dict[str, Any] = {"over": "ignore", "invalid": "ignore"}
@@ -120,11 +120,6 @@ class StackedClients(Clients):
                         self._single[j] = Costs(terms, costs.ridge)
                     blocks.append((slice(j, j + 1), self._single[j]))
         return blocks
-
-    def terms_of(self, j: int) -> Terms:
-        """The terms of client j alone."""
-        [(_, costs)] = self._drawn(np.arange(self.m) == j)
-        return costs.terms
 
     def pooled_information(self, x: Array) -> Array:
         """Σ_j ∇²f_j(x), (d, d), without holding all the Hessians at once."""

@@ -47,7 +47,7 @@ class Evidence(NamedTuple):
 
     gradients: Array  # (m, d): ∇f_j(x)
     spread: Array  # (m,): t_j, such that ∇²f_j(x) ⪰ e^(-t_j)B_j
-    hessians: Array  # (m, d(d + 1): B_j, or ∇²f_j(x) itself where the loss states no concordance
+    hessians: Array  # (m, d(d + 1)/2): B_j, or ∇²f_j(x) itself where the loss states no concordance
     scalars: ProofScalars
     # how far Σ_j∇f_j(x) may be from the sum of the gradients, in the norm of ``least_hessian``⁻¹
     drift: float = 0.0
