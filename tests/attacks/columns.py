@@ -18,7 +18,7 @@ from attacks.server import (
     products,
 )
 from fedsplit.arrays import Array
-from fedsplit.clients.questions import Information
+from fedsplit.clients.questions import Gradient, Information
 from fedsplit.regression.client.coding import Frame, key_of
 from fedsplit.regression.client.design import Scaling
 from fedsplit.regression.client.questions import Settle, Survey
@@ -245,6 +245,34 @@ def by_a_weight(server: Server) -> Guess:
     return Guess(gram(moments)[1, 2], float(rows["income"].sum()))
 
 
+def by_nearly_equal_weights(server: Server) -> Guess:
+    """Weights of 1, and of a little more for few rows, that are an expression."""
+    plain = server.code("income ~ age")
+    more = server.code("income ~ age", weights=f"1 + 0.01*(age >= {server.oldest()})")
+    found = (products(more, "Intercept") - products(plain, "Intercept")) / 0.01
+    return Guess(found, server.secret)
+
+
+def by_nearly_equal_exposures(server: Server) -> Guess:
+    """Two gradients at one point, between which few rows have another exposure."""
+    told = []
+    for more in (0.0, 0.01):
+        exposure = f"1 + {more}*(age >= {server.oldest()})"
+        types = {name: TYPES[name] for name in ("visits", "income", "age")}
+        coding = server.coding("visits ~ income", "poisson", exposure=exposure, types=types)
+        server.ask(ask_moments(coding))
+        told.append(server.ask(Gradient(np.zeros(2)), server.settle(coding, 2)).rows[0])
+    return Guess(float(told[1][1] - told[0][1]) / 0.01, server.secret)
+
+
+def by_a_steep_column(server: Server) -> Guess:
+    """A column of exponentials is nearly that of its largest row."""
+    moments = server.code("income ~ I(exp(9*(age - 60)))")
+    steep = moments.names[1]
+    sums = moments.weight * moments.mean[1]
+    return Guess(products(moments, steep) / sums, server.secret, within=0.2)
+
+
 def by_tiny_products(server: Server) -> Guess:
     """The same as a product of two conditions, where squares of the products underflow."""
     age, bmi, rows = a_cell(server, server.few)
@@ -312,6 +340,9 @@ ATTACKS: Sequence[Attack] = [
     Attack("a product of two conditions", by_a_product, NOTHING, (1, 2)),
     Attack("the same beside weights", by_a_weight, NOTHING, (1, 2)),
     Attack("the same, added to other columns", by_masked_products, NOTHING, (1, 2)),
+    Attack("weights of 1, and of 1.01 for few rows", by_nearly_equal_weights, NOTHING),
+    Attack("exposures of 1, and of 1.01 for few rows", by_nearly_equal_exposures, NOTHING),
+    Attack("a column of exponentials", by_a_steep_column, NOTHING, (1,)),
     Attack("the difference of two products", by_a_difference_of_products, NOTHING, (1, 2), rows=2),
     Attack("the cells of five conditions and five others", by_crossed_conditions, NOTHING, (1,)),
     Attack("a product of columns of two scales", by_two_scales, ROUNDED, (1,)),
