@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.api as sm
+from scipy.stats import norm
 
 import fedsplit as fs
 from fedsplit.arrays import EPS, Array
@@ -14,9 +15,9 @@ from fedsplit.clients.questions import Information
 from fedsplit.losses.linear import LinearLoss
 from fedsplit.losses.multinomial import Multinomial
 from fedsplit.regression.client.design import Moments
-from fedsplit.regression.families import FAMILIES
+from fedsplit.regression.families import FAMILIES, family_of
 from fedsplit.regression.families.family import Family, shares
-from fedsplit.regression.families.response import of_counts, pearson_parts
+from fedsplit.regression.families.response import of_counts, pearson_parts, whole
 from fedsplit.regression.server.coordinates import Pool
 from probit import PROBIT
 from statsmodels_family import aic, is_glm, log_likelihood, statsmodels_family
@@ -263,3 +264,79 @@ def test_a_class_without_rows_is_named(family: str, classes: tuple[int, ...], me
     moments = Moments(["x"], sum(classes), 35.0, *one, 0.5, 1.0, 0.0, classes)
     with pytest.raises(fs.InputError, match=message):
         FAMILIES[family].check_pool(Pool([moments], None))
+
+
+@pytest.mark.parametrize(
+    ("name", "bad", "message"),
+    [
+        ("poisson", -1e-9, "for poisson it must be a count of at least zero"),
+        ("gamma", 0.0, "for gamma it must be above zero"),
+    ],
+)
+def test_a_target_just_outside_names_its_row(name: str, bad: float, message: str) -> None:
+    frame = pd.DataFrame({"y": [3.0, 1.0, bad, 2.0], "x": [1.0, 2.0, 3.0, 5.0]})
+    with pytest.raises(fs.InputError, match=rf"row 3: y is {bad:g}; {message}"):
+        fs.fit({"s": frame}, "y ~ x", family=name)
+
+
+def test_the_ends_of_what_a_target_can_be_belong_to_it() -> None:
+    x = np.arange(40) % 7 + 0.1 * np.arange(40)
+    rare = pd.DataFrame({"x": x, "y": (np.arange(40) == 17) * 1.0, "n": np.arange(40) % 3 + 1.0})
+    model = fs.fit({"s": rare}, "y ~ x", family="poisson")
+    pooled = sm.GLM(rare.y, sm.add_constant(x), family=sm.families.Poisson()).fit(tol=1e-12)
+    np.testing.assert_allclose(model.params, pooled.params, rtol=1e-6)
+    # shares of 0 and 1, and nothing beyond
+    assert fs.fit({"s": rare}, "y ~ x", family="logistic", weights="n").converged
+    for bad in (-0.25, 1.25):
+        share = rare.assign(y=np.where(rare.index == 3, bad, rare.y + 0.5 * (rare.index == 5)))
+        with pytest.raises(fs.InputError, match="a share is between 0 and 1"):
+            fs.fit({"s": share}, "y ~ x", family="logistic", weights="n")
+
+
+def test_two_classes_are_named_by_words_or_by_0_and_1() -> None:
+    logistic = FAMILIES["logistic"]
+    for levels in (["0", "1"], ["False", "True"]):
+        logistic.check_classes("ill", levels, named=False)
+    logistic.check_classes("ill", ["no", "yes"], named=True)
+    with pytest.raises(fs.InputError, match=r"needs 0 and 1: use \{ill == 2\}"):
+        logistic.check_classes("ill", ["1", "2"], named=False)
+    with pytest.raises(fs.InputError, match=r"has 3 values .* needs two: use the family multinom"):
+        logistic.check_classes("ill", ["a", "b", "c"], named=True)
+    np.testing.assert_array_equal(logistic.invalid(np.array([0.0, 0.5, 1.0, -1.0])), [0, 1, 0, 1])
+
+
+def test_counts_are_whole_by_the_tolerance_of_r() -> None:
+    counts = np.array([2.0009, 2.002, -1.0, np.inf, 0.0])
+    np.testing.assert_array_equal(whole(counts), [1, 0, 0, 0, 1])
+
+
+def test_a_likelihood_counts_a_row_by_its_weight_and_a_delta_follows_the_unit() -> None:
+    one, w = np.ones(1), np.array([3.0])
+    for name in ("poisson", "gamma"):
+        logs = [FAMILIES[name].log_likelihood(2 * one, 0.4 * one, each, 0.7) for each in (one, w)]
+        np.testing.assert_allclose(logs[1], 3 * logs[0])
+    # φ/w is the variance of a gaussian row
+    logs = FAMILIES["gaussian"].log_likelihood(2 * one, one, w, 0.6)
+    np.testing.assert_allclose(logs, norm.logpdf(2.0, 1.0, np.sqrt(0.2)))
+    np.testing.assert_allclose(FAMILIES["gamma"].pearson(3 * one, 2 * one), 0.25)
+    assert FAMILIES["huber"].in_units(10.0).loss().delta == pytest.approx(0.1345)
+
+
+def test_names_of_other_packages_are_understood_and_parameters_checked() -> None:
+    known = {"normal": "gaussian", "bernoulli": "logistic", "Gamma": "gamma", "mnlogit": "multin"}
+    for name, family in known.items():
+        assert family_of(name).name.startswith(family)
+    with pytest.raises(fs.InputError, match="huber has no parameter theta: it has delta"):
+        family_of("huber:theta=2")
+
+
+def test_classes_of_a_multinomial_model_are_compared_with_the_first() -> None:
+    family = FAMILIES["multinomial"]
+    assert [each.name for each in family.blocks(["a", "b", "c"])] == ["b", "c"]
+    eta = family.null_predictor(0.0, np.array([10.0, 20.0, 5.0]), 0.0)
+    np.testing.assert_allclose(eta, np.log([2.0, 0.5]))
+    # class 1 of three: against class 0 a gain, against class 2 none
+    least, most = family.margins(np.ones((1, 1)), np.ones(1), np.array([[1.0, 1.0]]))
+    np.testing.assert_array_equal(np.sign([least[0], most[0]]), [0, 1])
+    least, most = family.margins(np.ones((1, 1)), np.ones(1), np.array([[1.0, 2.0]]))
+    np.testing.assert_array_equal(np.sign([least[0], most[0]]), [-1, 1])

@@ -57,6 +57,7 @@ class Targets(NamedTuple):
     groups: Groups | None = None
 
 
+@np.errstate(invalid="ignore")  # of infinite ones
 def whole(counts: Array) -> Mask:
     """Which are whole numbers from 0 on, (n,), by R's tolerance."""
     valid: Mask = np.isfinite(counts) & (counts >= 0) & (np.abs(counts - np.rint(counts)) <= 1e-3)
