@@ -316,8 +316,8 @@ def test_a_likelihood_counts_a_row_by_its_weight_and_a_delta_follows_the_unit() 
         logs = [FAMILIES[name].log_likelihood(2 * one, 0.4 * one, each, 0.7) for each in (one, w)]
         np.testing.assert_allclose(logs[1], 3 * logs[0])
     # φ/w is the variance of a gaussian row
-    logs = FAMILIES["gaussian"].log_likelihood(2 * one, one, w, 0.6)
-    np.testing.assert_allclose(logs, norm.logpdf(2.0, 1.0, np.sqrt(0.2)))
+    gaussian = FAMILIES["gaussian"].log_likelihood(2 * one, one, w, 0.6)
+    np.testing.assert_allclose(gaussian, norm.logpdf(2.0, 1.0, np.sqrt(0.2)))
     np.testing.assert_allclose(FAMILIES["gamma"].pearson(3 * one, 2 * one), 0.25)
     assert FAMILIES["huber"].in_units(10.0).loss().delta == pytest.approx(0.1345)
 
