@@ -783,6 +783,8 @@ def test_a_missing_value_is_at_no_level_and_an_unknown_one_is_refused() -> None:
     with pytest.raises(RowError, match="column g: b is none of its levels a") as caught:
         level_codes("g", values, ["a"])
     assert caught.value.public == "column g has 1 values that are none of the levels a"
+    with pytest.raises(RowError, match="column g: a is none of its levels b"):
+        level_codes("g", values, ["b"])
 
 
 def test_a_group_is_read_as_what_was_asked_for_last() -> None:

@@ -38,15 +38,22 @@ def in_pandas(data: Any) -> Any:
     if isinstance(data, pd.DataFrame | pd.Series):
         return data
     if hasattr(data, "__arrow_c_stream__"):
-        arrow = _pyarrow(data)
+        try:
+            arrow = importlib.import_module("pyarrow")
+        except ImportError:
+            what = f"{type(data).__module__.split('.')[0]}.{type(data).__name__}"
+            raise InputError(
+                f"a {what} is read by pyarrow: install it with pip install 'fedsplit[parquet]', or "
+                "convert the frame to pandas"
+            ) from None
         try:
             rows = arrow.RecordBatchReader.from_stream(data).read_all()
         except arrow.ArrowInvalid:  # it is a column
             rows = data if isinstance(data, arrow.ChunkedArray) else arrow.chunked_array(data)
         # The types of pandas for those of Arrow that missing values would turn into others.
         whole = [f"{sign}Int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)]
-        kept = {getattr(arrow, name.lower())(): types.pandas_dtype(name) for name in whole}
-        return rows.to_pandas(types_mapper={**kept, arrow.bool_(): pd.BooleanDtype()}.get)
+        whole_numbers = {getattr(arrow, name.lower())(): types.pandas_dtype(name) for name in whole}
+        return rows.to_pandas(types_mapper={**whole_numbers, arrow.bool_(): pd.BooleanDtype()}.get)
     try:
         narwhals = importlib.import_module("narwhals")
     except ImportError:  # nothing but narwhals could say what this is
@@ -61,18 +68,6 @@ def as_pandas(data: object) -> pd.DataFrame | None:
     """Return a frame of any library as one of pandas, which stays as it is; None if it is none."""
     frame = in_pandas(data)
     return frame if isinstance(frame, pd.DataFrame) else None
-
-
-def _pyarrow(data: object) -> Any:
-    """Return the library that reads streams of Arrow; InputError if it is not installed."""
-    try:
-        return importlib.import_module("pyarrow")
-    except ImportError:
-        what = f"{type(data).__module__.split('.')[0]}.{type(data).__name__}"
-        raise InputError(
-            f"a {what} is read by pyarrow: install it with pip install 'fedsplit[parquet]', or "
-            "convert the frame to pandas"
-        ) from None
 
 
 class FrameTable(Table):

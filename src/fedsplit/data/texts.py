@@ -114,10 +114,10 @@ def class_counts(texts: Iterable[tuple[str, int]], reading: Reading) -> Counter[
 
 
 def number_counts(values: Array) -> Counter[ValueClass]:
-    """Return how many numbers, (n,), are of each class."""
-    missing = int(np.count_nonzero(np.isnan(values)))
+    """Return how many numbers, (n,), are of each class; NaN is missing and of none."""
+    present = int(np.count_nonzero(~np.isnan(values)))
     whole = int(np.count_nonzero(np.isfinite(values) & (np.floor(values) == values)))
-    return Counter({"missing": missing, "integer": whole, "decimal": len(values) - missing - whole})
+    return Counter({"integer": whole, "decimal": present - whole})
 
 
 def profile_of(counts: Counter[ValueClass], stored_texts: int | None = None) -> ColumnProfile:

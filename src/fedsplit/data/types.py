@@ -84,7 +84,7 @@ class ColumnProfile(NamedTuple):
 
 
 EMPTY = ColumnProfile("none", "none", "none", "none", "none")
-"""Of a column without any value."""
+"""The profile of a column without any value."""
 
 
 def share(count: int, total: int) -> Share:

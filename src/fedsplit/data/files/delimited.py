@@ -45,7 +45,7 @@ Cells: TypeAlias = Callable[[int], "list[str] | Texts"]
 """Some rows: gives the cells of the column at a place."""
 
 ROW_NAMES = "row names (a first column without a name) are left out"
-"""What a user is told of a file that has them."""
+"""The note on a file that has them."""
 
 
 class DelimitedTable(Table):
@@ -77,7 +77,7 @@ class DelimitedTable(Table):
     def _names(self, small: int = 200_000) -> Sequence[str]:
         """Return the names of the columns; the rows after them are read as well if they are few.
 
-        Rows of up to ``small`` characters, which are asked for next, are kept until then.
+        Rows of up to ``small`` characters, which are asked for next, stay in memory until then.
         """
         stamp = self._stamp_now()
         with open_text(self.where, self.path) as file:
@@ -194,7 +194,7 @@ def read_header(where: str, file: IO[str], delimiters: str) -> Header:
     """Read the names of the columns at the start of a file whose line ends are not converted."""
     lines = list(islice(_records(file), 3))
     before = 0
-    # The first line of a file for Excel, which is told the delimiter there.
+    # The first line of a file for Excel, which reads the delimiter there.
     if lines and (stated := re.fullmatch(r'(?i)"?sep=([,;\t| ])"?[\r\n]*', lines[0])):
         delimiters = stated[1]
         before = 1

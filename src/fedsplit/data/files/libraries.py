@@ -158,21 +158,21 @@ def load_xlsx(openpyxl: Any, path: Path) -> Loaded:
 
 def _rows(openpyxl: Any, path: Path) -> list[Sequence[Any]]:
     """Return the rows of the only sheet that has values, without those that are empty."""
-    found: dict[str, list[Sequence[Any]]] = {}
+    sheets: dict[str, list[Sequence[Any]]] = {}
     with closing(openpyxl.load_workbook(path, read_only=True, data_only=True)) as book:
         for sheet in book.worksheets:
             sheet.reset_dimensions()  # what the file says of them may be wrong
             rows = [row for row in sheet.values if any(cell is not None for cell in row)]
             width = max(map(len, rows), default=0)
             if rows:
-                found[sheet.title] = [(*row, *[None] * (width - len(row))) for row in rows]
-    if not found:
+                sheets[sheet.title] = [(*row, *[None] * (width - len(row))) for row in rows]
+    if not sheets:
         raise InputError("the file is empty: it has no sheet with values")
-    if len(found) > 1:
+    if len(sheets) > 1:
         raise InputError(
-            f"it has {len(found)} sheets with values, {listed(found)}: keep one of them per file"
+            f"it has {len(sheets)} sheets with values, {listed(sheets)}: keep one of them per file"
         )
-    [rows] = found.values()
+    [rows] = sheets.values()
     return rows
 
 
@@ -207,7 +207,7 @@ def load_rds(rdata: Any, path: Path) -> Loaded:
     """Read a data frame; its factors are categories in the order of their levels."""
     known = rdata.conversion.DEFAULT_CLASS_MAP
 
-    def frame(columns: Mapping[str, Any], about: Mapping[str, Any]) -> Any:
+    def data_frame(columns: Mapping[str, Any], about: Mapping[str, Any]) -> Any:
         plain = {name: _column(values) for name, values in columns.items()}
         return known["data.frame"](plain, about)
 
@@ -219,7 +219,7 @@ def load_rds(rdata: Any, path: Path) -> Loaded:
         ordered=lambda codes, about: _factor(codes, about["levels"], True),
         Date=lambda values, _: _dates(values, 86_400),
         POSIXct=lambda values, _: _dates(values, 1),
-        **dict.fromkeys(frames, frame),
+        **dict.fromkeys(frames, data_frame),
     )
     with path.open("rb") as file:
         packed = file.read(2) == b"\x1f\x8b"  # as gzip does, which is R's default
@@ -227,10 +227,10 @@ def load_rds(rdata: Any, path: Path) -> Loaded:
         with CheckedGzip(path) as unpacked:
             while unpacked.read1(1 << 20):
                 pass
-    found = rdata.read_rds(path, constructor_dict=classes)
-    if not isinstance(found, pd.DataFrame):
+    frame = rdata.read_rds(path, constructor_dict=classes)
+    if not isinstance(frame, pd.DataFrame):
         raise InputError("it holds no data frame: use saveRDS(as.data.frame(x), file)")
-    return Loaded(found.reset_index(drop=True).rename(columns=str))
+    return Loaded(frame.reset_index(drop=True).rename(columns=str))
 
 
 def _column(values: Any) -> Any:

@@ -56,10 +56,10 @@ def open_text(where: str, path: Path) -> Iterator[IO[str]]:
 def check_file(where: str, path: Path) -> None:
     """Raise InputError unless this is a regular file."""
     try:
-        found = path.stat()
-        if stat.S_ISDIR(found.st_mode):
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
             fail(where, "is a folder, not a file")
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             fail(where, "is not a file")
     except OSError as error:
         fail(where, error.strerror or error)

@@ -23,7 +23,7 @@ from fedsplit.data.formula.model_frame import ModelFrame, Schema
 from fedsplit.data.formula.terms import Sides, Term
 
 MOST_COLUMNS = 2_000
-"""Of a design."""
+"""The most columns of a design."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,15 @@ def compile_design(sides: Sides, schema: Schema, constant: bool = True) -> Desig
     """
     categories = [factor.as_category(schema) for factor in sides.factors]
     coded = {place for place, category in enumerate(categories) if category is not None}
-    _check_width(sides, categories, schema)
+    widths = [
+        len((factor.endings if category is None else category.levels)(schema))
+        for factor, category in zip(sides.factors, categories, strict=True)
+    ]
+    columns = sum(math.prod(widths[place] for place in term) for term in sides.terms)
+    if columns + sides.intercept > MOST_COLUMNS:  # before any work is done
+        raise ValueError(
+            f"its terms have about {columns} columns, more than {MOST_COLUMNS}: leave out some"
+        )
     full = fully_coded(sides.terms, coded, sides.intercept)
     terms: list[list[FactorColumns]] = []
     intercept = sides.intercept and constant
@@ -161,21 +169,9 @@ def _block(
 
 
 def _names(term: Term, blocks: Sequence[FactorColumns], factors: Sequence[TermFactor]) -> list[str]:
-    """The names of a term's columns, with its factors in the order of the formula."""
-    found = []
+    """Return the names of a term's columns, with its factors in the order of the formula."""
+    names = []
     for cell in itertools.product(*[block.endings for block in reversed(blocks)]):
         endings = dict(zip([block.place for block in reversed(blocks)], cell, strict=True))
-        found.append(":".join(factors[place].text + endings[place] for place in term))
-    return found
-
-
-def _check_width(sides: Sides, categories: Sequence[Category | None], schema: Schema) -> None:
-    """Raise ValueError, before any work is done, if the design would be too large."""
-    widths = []
-    for factor, category in zip(sides.factors, categories, strict=True):
-        widths.append(len((factor.endings if category is None else category.levels)(schema)))
-    columns = sum(math.prod(widths[place] for place in term) for term in sides.terms)
-    if columns + sides.intercept > MOST_COLUMNS:
-        raise ValueError(
-            f"its terms have about {columns} columns, more than {MOST_COLUMNS}: leave out some"
-        )
+        names.append(":".join(factors[place].text + endings[place] for place in term))
+    return names

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -23,13 +24,7 @@ from fedsplit.errors import InputError
 
 @dataclass(frozen=True)
 class Formula:
-    """``target ~ terms`` with every expression checked.
-
-    Parameters
-    ----------
-    text : str
-        As the user wrote it.
-    """
+    """``target ~ terms``, as the user wrote it, with every expression checked."""
 
     text: str
 
@@ -120,13 +115,7 @@ class Formula:
         return Formula(f"{left}~ ({right}) - 1")  # a condition would take the number for its own
 
     def expanded(self, columns: Iterable[str]) -> Formula:
-        """Return the formula with ``.`` replaced by all of the columns that are not the target's.
-
-        Parameters
-        ----------
-        columns : iterable of str
-            Those that every client has.
-        """
+        """Return the formula with ``.`` replaced by all of these columns but the target's."""
         others = [name for name in columns if name not in self.target_columns]
         return Formula(substituted(self.text, quoted(others) or "1"))
 
@@ -138,19 +127,13 @@ class Formula:
         """
         if self.open:
             raise self._error("name the columns, the ones that . stands for are not known here")
-        try:
+        with self._named_errors():
             return compile_design(self._sides, schema, constant)
-        except Exception as error:
-            raise self._error(_reason(error)) from None
 
     def evaluate(self, columns: DesignColumns, frame: pd.DataFrame) -> tuple[Array, Array]:
         """Return the (n, p) design and the (n,) offsets of some rows."""
-        try:
+        with self._named_errors():
             return columns.design(frame), columns.offset(frame)
-        except InputError:
-            raise
-        except Exception as error:  # numpy raises exceptions of many kinds
-            raise self._error(_reason(error)) from None
 
     def response(self, frame: pd.DataFrame, schema: Schema | None = None) -> Array:
         """Return the target's values, (n,), which must be numbers."""
@@ -167,22 +150,32 @@ class Formula:
 
     def _numbers(self, factor: TermFactor, frame: pd.DataFrame, schema: Schema | None) -> Array:
         rows = ModelFrame(frame, schema or Schema({}))
-        try:
-            with np.errstate(all="ignore"):
-                return np.array(factor.number(rows), dtype=np.float64)
-        except Exception as error:
-            raise self._error(_reason(error)) from None
+        with self._named_errors(), np.errstate(all="ignore"):
+            return np.array(factor.number(rows), dtype=np.float64)
 
     @cached_property
     def _sides(self) -> Sides:
-        try:
+        with self._named_errors():
             return _read(self.text)
-        except Exception as error:  # a text can fail in many ways
-            raise self._error(_reason(error)) from None
 
     @property
     def _right(self) -> Sequence[TermFactor]:
         return [*self._sides.factors, *self._sides.offsets]
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        """Name the formula, and give one line, whatever fails in it: NumPy fails in many ways."""
+        try:
+            yield
+        except InputError:
+            raise
+        except RecursionError:
+            raise self._error("it is nested too deeply") from None
+        except MemoryError:
+            raise self._error("it is too large") from None
+        except Exception as error:
+            reason = str(error).strip().split("\n")[0] or type(error).__name__
+            raise self._error(reason) from None
 
     def _error(self, reason: str) -> InputError:
         longest = 400
@@ -211,13 +204,3 @@ def quoted(columns: Iterable[str]) -> str:
         plain = name not in WORDS and re.fullmatch(r"[^\W\d][\w.]*", name)
         terms.append(name if plain else f"`{name}`")
     return " + ".join(terms)
-
-
-def _reason(error: Exception) -> str:
-    """Return the first line of the message."""
-    match error:
-        case RecursionError():
-            return "it is nested too deeply"
-        case MemoryError():
-            return "it is too large"
-    return str(error).strip().split("\n")[0] or type(error).__name__

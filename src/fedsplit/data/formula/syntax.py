@@ -257,26 +257,18 @@ class _Parser:
         if self._takes(")"):
             return Call(function, args, named)
         while True:
-            keyword = self._keyword()
-            value = self._expression(0)
-            if keyword is not None:
-                named.append((keyword, value))
-            elif named:
-                raise ValueError(f"{function}(): arguments with a name come last")
-            else:
-                args.append(value)
+            match self._tokens[self._at : self._at + 2]:
+                case [_Token("name", keyword), _Token("symbol", "=")]:
+                    self._at += 2
+                    named.append((keyword, self._expression(0)))
+                case _ if named:
+                    raise ValueError(f"{function}(): arguments with a name come last")
+                case _:
+                    args.append(self._expression(0))
             if self._takes(")"):
                 return Call(function, args, named)
             if not self._takes(","):
                 raise self._unexpected(")")
-
-    def _keyword(self) -> str | None:
-        """Read the name of an argument and =, if they come next."""
-        match self._tokens[self._at : self._at + 2]:
-            case [_Token("name", name), _Token("symbol", "=")]:
-                self._at += 2
-                return name
-        return None
 
     def _unexpected(self, closing: str = "") -> ValueError:
         """Return what is wrong where an operator or this bracket should be."""

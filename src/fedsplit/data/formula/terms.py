@@ -150,15 +150,15 @@ class _TermReader:
         self._count(len(left) * len(right))
         if not (self.open or (left and right)):
             raise ValueError("a product needs columns on both sides")
-        found: Terms = {}
+        product: Terms = {}
         for first, one in left.items():
             for second, other in right.items():
                 key = first | second
                 if len(key) > MOST_FACTORS:
                     raise ValueError(f"a term has more than {MOST_FACTORS} factors")
-                if key not in found:
-                    found[key] = (*one, *(place for place in other if place not in first))
-        return found
+                if key not in product:
+                    product[key] = (*one, *(place for place in other if place not in first))
+        return product
 
     def _power(self, base: Terms, exponent: Node) -> Terms:
         match exponent:

@@ -47,7 +47,7 @@ class ColumnMoments:
 
     @property
     def shape(self) -> Shape:
-        """Of what comes back."""
+        """The shape of what comes back."""
         return AboutMeans(1, ((0, 0),), bounded=True)
 
     def part(self, x: Array, limit: Withheld) -> StatisticPart:
@@ -86,7 +86,7 @@ class Histogram:
 
     @property
     def edges(self) -> Array:
-        """Of the cells between the open ones, (cells + 1,)."""
+        """The edges of the cells between the open ones, (cells + 1,)."""
         with np.errstate(all="ignore"):  # edges that are not finite are refused
             edges: Array = self.first + self.step * np.arange(self.cells + 1)
         return edges
@@ -105,7 +105,7 @@ class Histogram:
         return inside.astype(np.float64)
 
     def part(self, x: Array, limit: Withheld) -> StatisticPart:
-        return self._counted(self._cell_of(x), list(self._told(x, limit)))
+        return self._counted(self._cell_of(x), list(self._disclosed(x, limit)))
 
     def joined(self, x: Array, limit: Withheld) -> StatisticPart:
         """What a client sums if no row may be left out, as where half of the rows lie below.
@@ -123,11 +123,11 @@ class Histogram:
                 cell_of[(start <= cell_of) & (cell_of < end)] = starts[far.argmin()]
         return self._counted(cell_of, large)
 
-    def _counted(self, cell_of: NDArray[np.intp], told: list[tuple[int, int]]) -> StatisticPart:
+    def _counted(self, cell_of: NDArray[np.intp], groups: list[tuple[int, int]]) -> StatisticPart:
         """The rows of these cells, spread evenly over each."""
         counts = np.zeros((1, self.cells + 2))
         inside = [np.ones(len(cell_of))]
-        for start, end in told:
+        for start, end in groups:
             rows = (start <= cell_of) & (cell_of < end)
             counts[0, start:end] = rows.sum() / (end - start)
             inside.append(rows.astype(np.float64))
@@ -136,25 +136,20 @@ class Histogram:
     def _cell_of(self, x: Array) -> NDArray[np.intp]:
         return np.searchsorted(self.edges, x, side="right")
 
-    def _told(self, x: Array, limit: Withheld) -> dict[tuple[int, int], int]:
+    def _disclosed(self, x: Array, limit: Withheld) -> dict[tuple[int, int], int]:
         """The counts that leave a client, by the cells that are merged."""
-        found = self._merged_counts(x)
-        told = {cells: count for cells, count in found.items() if count >= limit.smallest}
-        if limit.together and told and 0 < len(x) - sum(told.values()) < limit.smallest:
+        every = self._merged_counts(x)
+        counts = {cells: count for cells, count in every.items() if count >= limit.smallest}
+        if limit.together and counts and 0 < len(x) - sum(counts.values()) < limit.smallest:
             # all rows but these would be counted: one more count is withheld with them
-            told.pop(min(told, key=lambda cells: told[cells]))
-        return told
+            counts.pop(min(counts, key=lambda cells: counts[cells]))
+        return counts
 
     def _merged_counts(self, x: Array) -> dict[tuple[int, int], int]:
         """All counts, by the cells that are merged."""
         counts = np.bincount(self._cell_of(x), minlength=self.cells + 2)
-        merged = self._merged(len(x))
+        merged = 1
+        while merged < 8 and len(x) * merged < 2 * self.cells:  # to have two rows in each
+            merged *= 2
         ends = [0, *range(1, self.cells + 1, merged), self.cells + 1, self.cells + 2]
         return {(start, end): int(counts[start:end].sum()) for start, end in pairwise(ends)}
-
-    def _merged(self, n: int) -> int:
-        """How many cells a client of n rows merges into one: up to 8, to have two rows in each."""
-        merged = 1
-        while merged < 8 and n * merged < 2 * self.cells:
-            merged *= 2
-        return merged

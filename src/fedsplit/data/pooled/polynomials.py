@@ -24,7 +24,7 @@ from fedsplit.dialogue import Dialogue
 from fedsplit.statistic import RowSum, Shape, StatisticPart, Sums
 
 MOST_DEGREE = 20
-"""Of the polynomials whose products a client adds up."""
+"""The highest degree of the polynomials whose products a client adds up."""
 
 
 class Recurrence(NamedTuple):
@@ -51,17 +51,17 @@ class Recurrence(NamedTuple):
     def values(self, z: Array) -> Array:
         """p_j(z)/√norm2_j for j = 0 to k, (n, k + 1)."""
         norms = np.sqrt(self.norm2)
-        found = np.empty((len(z), self.degree + 1))
-        found[:, 0] = 1.0 / norms[0]
+        columns = np.empty((len(z), self.degree + 1))
+        columns[:, 0] = 1.0 / norms[0]
         before = np.zeros(len(z))
         for j in range(self.degree):
             # of normalised polynomials, whose values stay near one where monic ones overflow
-            step = (z - self.alpha[j]) * found[:, j]
+            step = (z - self.alpha[j]) * columns[:, j]
             if j > 0:
                 step -= before * (norms[j] / norms[j - 1])
-            before = found[:, j]
-            found[:, j + 1] = step * (norms[j] / norms[j + 1])
-        return found
+            before = columns[:, j]
+            columns[:, j + 1] = step * (norms[j] / norms[j + 1])
+        return columns
 
     def orthogonalised(self, gram: Array) -> Recurrence | None:
         """The polynomials that are orthogonal on the rows of a Gram matrix, (k + 1, k + 1).

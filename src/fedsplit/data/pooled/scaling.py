@@ -45,5 +45,5 @@ class Scale(PooledFunction):
             [centre], [scale] = state["center"], state["scale"]
         if centre is None or scale is None:
             raise ValueError("its centre and scale have not been agreed")
-        found: Array = ((x - centre) / scale)[:, None]
-        return found
+        column: Array = ((x - centre) / scale)[:, None]
+        return column

@@ -89,10 +89,10 @@ class Spline(PooledFunction):
         Q, _ = np.linalg.qr(curvature.T, mode="complete")
         # column by column: in a product of matrices the rounding of a row depends on how many
         # others there are, which a guarantee for one row more or less must not
-        found: Array = np.zeros((len(x), Q.shape[1] - 2))
+        columns = np.zeros((len(x), Q.shape[1] - 2))
         for column, weights in zip(basis.T, Q[:, 2:], strict=True):
-            found += column[:, None] * weights
-        return found
+            columns += column[:, None] * weights
+        return columns
 
     def _basis(self, x: Array, state: State, derivative: int = 0) -> Array:
         """B-splines, or their derivatives, which go on as polynomials beyond the boundary.
@@ -106,8 +106,8 @@ class Spline(PooledFunction):
         ends = np.repeat(state.get("boundary", self.boundary or ()), self.degree + 1)
         t = np.sort(np.concatenate([ends, knots]))
         spline = BSpline(t, np.eye(len(t) - self.degree - 1), self.degree, extrapolate=True)
-        found: Array = spline(x, nu=derivative)[:, int(not self.intercept) :]
-        return found
+        columns: Array = spline(x, nu=derivative)
+        return columns if self.intercept else columns[:, 1:]
 
 
 def _check_inside(knots: Sequence[float], boundary: Sequence[float]) -> None:
