@@ -10,7 +10,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -248,11 +248,9 @@ class ClientList:
         self._path = path
         self._where = str(path)
         self._content = read_toml(path)
-        if unknown := sorted(self._content.keys() - {"clients", "types", "reading"}):
-            fail(
-                self._where,
-                f"unknown key {unknown[0]!r}: only [clients.NAME], [types] and [reading] are read",
-            )
+        known = {"clients", "types", "reading"}
+        what = "only [clients.NAME], [types] and [reading] are read"
+        _check_keys(self._where, self._content, known, what)
 
     def clients(self, common: Reading) -> Iterator[Source]:
         """Yield the clients in the order of the file; each is checked only when it is its turn.
@@ -280,10 +278,9 @@ class ClientList:
     def reading(self) -> Reading:
         """Return how the files are read."""
         table = self._table("reading")
-        if unknown := sorted(table.keys() - OPTIONS):
-            known = ", ".join(sorted(OPTIONS))
-            fail(self._where, f"[reading]: unknown key {unknown[0]!r}: there are {known}")
-        return _reading(f"{self._where}: [reading]", table)
+        where = f"{self._where}: [reading]"
+        _check_keys(where, table, OPTIONS, f"there are {', '.join(sorted(OPTIONS))}")
+        return _reading(where, table)
 
     def _table(self, name: str) -> dict[str, Any]:
         table = self._content.get(name, {})
@@ -295,12 +292,8 @@ class ClientList:
         """Return the client of an entry."""
         if not name or not isinstance(entry, dict):
             fail(where, ENTRY_FORM)
-        if unknown := sorted(entry.keys() - OPTIONS - {"path", "query"}):
-            fail(
-                where,
-                f"unknown key {unknown[0]!r}: a client has path or query, and "
-                f"{', '.join(sorted(OPTIONS))}",
-            )
+        what = f"a client has path or query, and {', '.join(sorted(OPTIONS))}"
+        _check_keys(where, entry, {"path", "query"} | OPTIONS, what)
         named = sorted(entry.keys() & {"path", "query"})
         if len(named) != 1:
             has = "both" if named else "neither"
@@ -332,6 +325,11 @@ def declared(data: object) -> tuple[dict[str, Type], Reading]:
             types |= listed.types()
             reading = reading.joined(listed.reading())
     return types, reading
+
+
+def _check_keys(where: str, table: Mapping[str, Any], known: Set[str], what: str) -> None:
+    if unknown := sorted(table.keys() - known):
+        fail(where, f"unknown key {unknown[0]!r}: {what}")
 
 
 def _reading(where: str, options: Mapping[str, Any]) -> Reading:

@@ -28,9 +28,9 @@ import pandas as pd
 from fedsplit.data.files.opening import check_file
 from fedsplit.data.frames import SeriesColumn, as_written
 from fedsplit.data.reading import Reading
-from fedsplit.data.tables import Column, Table, Values, check_names, fail
+from fedsplit.data.tables import Column, Table, check_names, fail
 from fedsplit.data.texts import sort_levels
-from fedsplit.data.types import MISSING, ColumnProfile, Type, is_number
+from fedsplit.data.types import MISSING, Type, is_number
 
 NUMERIC_TYPES = {
     *("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"),
@@ -62,22 +62,34 @@ class SqlTable(Table):
         """Return DuckDB's type of each column; no row is read."""
         with self._source() as source:
             query = f"select column_name, column_type from (describe {source})"
-            names, types = fetch(self.where, query, self.path)
-        return dict(zip(names.tolist(), types.tolist(), strict=True))
+            return dict(fetch(self.where, query, self.path).itertuples(index=False))
 
     def _load(self, wanted: Mapping[str, Type | None]) -> Mapping[str, Column]:
         stored = self._stored()
         parts = [_expression(name, stored[name], kind) for name, kind in wanted.items()]
         with self._source() as source:
             query = f"select {', '.join(parts)} from {self._rows(source)}"
-            columns = fetch(self.where, query, self.path)
+            frame = fetch(self.where, query, self.path)
         return {
-            name: self._column(name, _series(values, stored[name], kind, self.reading))
-            for (name, kind), values in zip(wanted.items(), columns, strict=True)
+            name: SqlColumn(
+                self._series(name, frame.iloc[:, place], type_of(stored[name]), kind), kind
+            )
+            for place, (name, kind) in enumerate(wanted.items())
         }
 
-    def _column(self, name: str, series: pd.Series) -> Column:
-        return SqlColumn(series)
+    def _series(
+        self, name: str, series: pd.Series, stored: Type | None, kind: Type | None
+    ) -> pd.Series:
+        """Return what was fetched as a column of pandas of the type that it is stored as."""
+        if stored is None:
+            return pd.Series(np.zeros(len(series), dtype=np.complex128))  # which nobody can read
+        if stored == "boolean":
+            return series.astype("boolean")
+        if (stored, kind) != ("number", "text"):
+            return series
+        # In the form of levels, exactly.
+        forms = {text: as_written(Decimal(text), self.reading) for text in series.dropna().unique()}
+        return series.astype(object).map(forms)
 
 
 class QueryTable(SqlTable):
@@ -126,24 +138,30 @@ class ParquetTable(SqlTable):
     def _names(self) -> Sequence[str]:
         check_file(self.where, self.path)
         names = super()._names()
-        stored = set(fetch(self.where, "select name from parquet_schema(?)", self.path)[0])
+        stored = set(fetch(self.where, "select name from parquet_schema(?)", self.path)["name"])
         for name in names:
             if name not in stored:  # DuckDB has renamed a second column of the same name
-                fail(
-                    self.where,
-                    f"two columns have the same name, ignoring case, see {name!r}: rename one",
-                )
+                what = f"two columns have the same name, ignoring case, see {name!r}"
+                fail(self.where, f"{what}: rename one")
         return names
 
-    def _column(self, name: str, series: pd.Series) -> Column:
-        return CategoryColumn(series, self, name) if name in self._categories else SqlColumn(series)
+    def _series(
+        self, name: str, series: pd.Series, stored: Type | None, kind: Type | None
+    ) -> pd.Series:
+        series = super()._series(name, series, stored, kind)
+        if stored is None or name not in self._categories:
+            return series
+        if kind != "text":
+            return series.astype("category")
+        texts = series.map(as_written, na_action="ignore")
+        return texts.astype(self._in_order(name, texts.dropna().unique()))
 
     @cached_property
     def _categories(self) -> dict[str, bool]:
         """The columns that are stored as categories, and whether their order has a meaning."""
         categories = {}
         query = "select value from parquet_kv_metadata(?) where key = 'pandas'::blob"
-        for note in fetch(self.where, query, self.path)[0]:
+        for note in fetch(self.where, query, self.path)["value"]:
             try:
                 for column in json.loads(bytes(note))["columns"]:
                     if column["pandas_type"] == "categorical":
@@ -156,7 +174,7 @@ class ParquetTable(SqlTable):
                     categories[field.name] = bool(field.type.ordered)
         return categories
 
-    def in_order(self, column: str, texts: Sequence[str]) -> pd.CategoricalDtype:
+    def _in_order(self, column: str, texts: Sequence[str]) -> pd.CategoricalDtype:
         """Return the category of a column with these texts.
 
         The order of its levels is read only if it has a meaning, so that the first level does not
@@ -172,7 +190,7 @@ class ParquetTable(SqlTable):
                 fail(self.where, f"{what}: install pyarrow to read its order")
             chunks = table.column(column).unify_dictionaries().chunks
             if chunks and hasattr(chunks[0], "dictionary"):
-                own = [str(text).strip() for text in chunks[0].dictionary.drop_null().to_pylist()]
+                own = map(as_written, chunks[0].dictionary.drop_null().to_pylist())
                 levels = [text for text in dict.fromkeys(own) if text not in MISSING] or levels
         return pd.CategoricalDtype(pd.Index(levels, dtype=object), ordered=ordered)
 
@@ -189,28 +207,13 @@ class ParquetTable(SqlTable):
 class SqlColumn(SeriesColumn):
     """A column of DuckDB; a number is fetched as text only if that is wanted, and then exactly."""
 
-    def offers(self, kind: Type) -> bool:
-        return kind != "text" or self._series.dtype.kind != "f"
-
-
-class CategoryColumn(SqlColumn):
-    """A column of a Parquet file that is stored as a category."""
-
-    def __init__(self, series: pd.Series, table: ParquetTable, own_name: str) -> None:
+    def __init__(self, series: pd.Series, kind: Type | None) -> None:
         super().__init__(series)
-        self._table = table
-        self._own_name = own_name
+        inexact = isinstance(series.dtype, pd.CategoricalDtype) or series.dtype.kind == "f"
+        self._as_text = kind == "text" or not inexact
 
-    def profile(self, reading: Reading) -> ColumnProfile | None:
-        profile = super().profile(reading)
-        return None if profile is None else profile._replace(category=True)
-
-    def values(self, where: str, name: str, kind: Type, reading: Reading) -> Values:
-        values = super().values(where, name, kind, reading)
-        if kind != "text":
-            return values
-        present = list(dict.fromkeys(value for value in values if value is not None))
-        return pd.Categorical(values, dtype=self._table.in_order(self._own_name, present))
+    def offers(self, kind: Type) -> bool:
+        return kind != "text" or self._as_text
 
 
 def _expression(name: str, stored: str, kind: Type | None) -> str:
@@ -224,8 +227,6 @@ def _expression(name: str, stored: str, kind: Type | None) -> str:
             return f"cast({x}{'::double' * (stored == 'FLOAT')} as varchar)"
         case "number", _:
             return f"cast({x} as double)"
-        case "boolean", _:
-            return f"cast({x} as tinyint)"
         case "date", _ if stored == "DATE" or stored.endswith("TIME ZONE"):
             return f"cast({x} as timestamp)"
         case "text", _:
@@ -233,40 +234,15 @@ def _expression(name: str, stored: str, kind: Type | None) -> str:
     return x
 
 
-def _series(
-    values: np.ma.MaskedArray[Any, Any], stored: str, kind: Type | None, reading: Reading
-) -> pd.Series:
-    """Return what was fetched as a column of pandas of the type that it is stored as."""
-    data = np.ma.getdata(values)
-    missing = np.ma.getmaskarray(values)
-    match type_of(stored), kind:
-        case None, _:
-            return pd.Series(np.zeros(len(data), dtype=np.complex128))  # which nobody can read
-        case "boolean", _:
-            return pd.Series(pd.arrays.BooleanArray(data.astype(bool), missing))
-        case "number", "text":
-            # In the form of levels, exactly.
-            codes, distinct = pd.factorize(np.where(missing, np.array(None), data))
-            numbers = map(Decimal, distinct)
-            forms = [None if each.is_nan() else as_written(each, reading) for each in numbers]
-            return pd.Series(np.array([*forms, None], dtype=object)[codes], dtype=object)
-        case "text", _:
-            data[missing] = None
-            return pd.Series(data, dtype=object)
-    data[missing] = np.datetime64("NaT") if type_of(stored) == "date" else np.nan
-    return pd.Series(data)
+def fetch(where: str, query: str, path: Path | None = None) -> pd.DataFrame:
+    """Return the result of one query, in which ``?`` stands for the file at the path.
 
-
-def fetch(where: str, query: str, path: Path | None = None) -> list[Any]:
-    """Return the columns, (n,), of one query's result, masked where a value is missing.
-
-    ``?`` in it stands for the file at the path; messages begin with ``where``.
+    Messages begin with ``where``.
     """
     parameters = [] if path is None else [glob.escape(str(path.absolute()))]
     try:
         with _connection(os.getpid()).cursor() as cursor:
-            cursor.execute(query, parameters)
-            return list(cursor.fetchnumpy().values())
+            return cursor.execute(query, parameters).df()
     except duckdb.InterruptException:
         raise KeyboardInterrupt from None
     except (duckdb.Error, OSError, RuntimeError, ValueError) as error:
