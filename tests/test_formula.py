@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 import fedsplit as fs
 from designs import coded, design
+from fedsplit.data.formula.constants import constant
 from fedsplit.data.formula.design_columns import MOST_COLUMNS
 from fedsplit.data.formula.formula import Formula, quoted
 from fedsplit.data.formula.model_frame import Schema
+from fedsplit.data.formula.syntax import parse
 from fedsplit.data.texts import Level
 from fedsplit.regression.client.plan import Plan
 
@@ -610,3 +612,27 @@ def test_a_plan_is_compiled_once_and_pickled_without_what_was_compiled() -> None
     assert restored == plan
     assert restored.design(frame, "here")[0] == names
     np.testing.assert_array_equal(restored.design(frame, "here")[1], A)
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("seq(0, 10, 2.5)", (0.0, 2.5, 5.0, 7.5, 10.0)),
+        ("seq(0, 10, 3)", (0.0, 3.0, 6.0, 9.0)),
+        ("seq(0, 0.6, 0.2)", (0.0, 0.2, 0.4, 0.2 * 3)),
+        ("seq(10, 0, by=-5)", (10.0, 5.0, 0.0)),
+        ("seq(1, 1, 2)", (1.0,)),
+        ("seq(0, 1, length.out=3)", (0.0, 0.5, 1.0)),
+    ],
+)
+def test_a_sequence_is_that_of_r(text: str, values: tuple[float, ...]) -> None:
+    assert constant(parse(text)) == values
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["seq(0, 10, 0)", "seq(0, 10, -1)", "seq(0, 1e4, 1)", "seq(0, 1)", "seq(0, 1, length.out=1)"],
+)
+def test_a_sequence_without_an_end_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="seq"):
+        constant(parse(text))

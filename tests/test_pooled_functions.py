@@ -158,6 +158,22 @@ def test_a_client_of_few_rows_merges_cells() -> None:
     assert np.count_nonzero(counts) in (0, 8, 16)
 
 
+def test_a_client_with_two_rows_for_every_cell_merges_none() -> None:
+    grid = Histogram(0.0, 1.0, 10)
+    x = np.array([0.5] * 15 + [1.5] * 5)
+    assert grid.part(x, Withheld(1)).value()[0].tolist() == [0.0, 15.0, 5.0, *[0.0] * 9]
+    assert grid.part(x[1:], Withheld(1)).value()[0].tolist() == [0.0, 9.5, 9.5, *[0.0] * 9]
+
+
+def test_rows_that_are_too_few_to_be_withheld_alone_have_another_count_with_them() -> None:
+    grid = Histogram(0.0, 1.0, 4)
+    limit = Withheld(3, together=True)
+    x = np.array([-9.0, 0.5, 7.0, *[1.5] * 4, *[3.5] * 5])
+    assert grid.part(x, limit).value()[0].tolist() == [0.0, 0.0, 4.0, 0.0, 5.0, 0.0]
+    assert grid.part(x[1:], limit).value()[0].tolist() == [0.0, 0.0, 0.0, 0.0, 5.0, 0.0]
+    assert grid.part(x[3:], limit).value()[0].tolist() == [0.0, 0.0, 4.0, 0.0, 5.0, 0.0]
+
+
 def test_the_grid_of_a_histogram_is_given_by_mean_and_deviation_alone() -> None:
     grid = coarse_grid(51.3, 11.7)
     assert (grid.first, grid.step) == (2.5, 2.5)
@@ -213,6 +229,8 @@ def test_polynomials_that_are_orthogonal_already_stay_as_they_are() -> None:
         ("bs(x, df=2)", "df must be 3 or more"),
         ("ns(x, df=0)", "df must be a whole number from 1"),
         ("bs(x, knots=c(1, 9), Boundary.knots=c(0, 8))", "must lie between 0 and 8"),
+        ("bs(x, knots=c(0, 5), Boundary.knots=c(0, 8))", "must lie between 0 and 8"),
+        ("ns(x, knots=c(5, 8), Boundary.knots=c(0, 8))", "must lie between 0 and 8"),
         ("bs(x, knots=c('a'))", "knots must be numbers"),
         ("ns(x, Boundary.knots=c(1))", "Boundary.knots must be two numbers"),
         ("cut(x)", "it needs breaks"),
