@@ -25,8 +25,6 @@ FRACTION_BITS = 128
 LARGEST = 2.0**118
 """Numbers below this in magnitude fit, and so do sums of 512 of them."""
 
-_MANTISSA = 53  # bits of a float64's mantissa
-
 
 def fits(values: ArrayLike) -> Mask:
     """Which numbers fit: those that are finite and less than 2^118 in magnitude."""
@@ -44,8 +42,8 @@ def encode(values: ArrayLike) -> Limbs:
         raise OverflowError("a number that is not finite, or not below 2^118 in magnitude")
     mantissas, exponents = np.frexp(np.abs(numbers))
     # |v|·2^128 = whole·2^shift
-    whole = np.ldexp(mantissas, _MANTISSA)
-    shift = exponents.astype(np.int64) - _MANTISSA + FRACTION_BITS
+    whole = np.ldexp(mantissas, 53)
+    shift = exponents.astype(np.int64) - 53 + FRACTION_BITS
     # bits below the unit: np.rint rounds half to even
     whole = np.rint(np.ldexp(whole, np.minimum(shift, 0).astype(np.int32))).astype(np.uint64)
     magnitudes = _shifted(whole, np.maximum(shift, 0))
@@ -180,7 +178,7 @@ def _leading(magnitudes: Limbs) -> tuple[Array, NDArray[np.int32]]:
     half = np.uint64(0x400)
     odd = (mantissa & np.uint64(1)) == 1
     up = (tail > half) | ((tail == half) & (sticky | odd))
-    exponents = 64 * top + length - _MANTISSA - FRACTION_BITS
+    exponents = 64 * top + length - 53 - FRACTION_BITS
     return (mantissa + up).astype(float), exponents.astype(np.int32)
 
 

@@ -60,8 +60,6 @@ STYLES: dict[str, Style] = {
     "lbfgs": Style("L-BFGS", SKY, "^"),
 }
 
-GAP = "optimality gap  F(x) - F*"
-
 LOWEST = 1e-12
 """Gaps below this are rounding of F and not drawn."""
 
@@ -94,7 +92,7 @@ def curves(tables: Mapping[str, Columns], names: Sequence[str], title: str) -> F
         The tables to draw, one curve each.
     title : str
     """
-    figure, axes = _axes(title, "rounds", GAP)
+    figure, axes = _axes(title)
     gaps = [tables[name]["gap"] for name in names]
     last = max(len(each) for each in gaps) - 1
     for i, name in enumerate(names):
@@ -118,7 +116,7 @@ def spread(
     kappas : sequence of three floats
     title : str
     """
-    figure, axes = _axes(title, "rounds", GAP)
+    figure, axes = _axes(title)
     everything = []
     for name in names:
         style = style_of(name, 0)
@@ -181,7 +179,9 @@ def render(figure: Figure, kind: str) -> bytes:
     return content.getvalue()
 
 
-def _axes(title: str, xlabel: str, ylabel: str) -> tuple[Figure, Axes]:
+def _axes(
+    title: str, xlabel: str = "rounds", ylabel: str = "optimality gap  F(x) - F*"
+) -> tuple[Figure, Axes]:
     from matplotlib.figure import Figure  # takes as long to import as all of fedsplit
 
     figure = Figure(figsize=(7.2, 4.0), layout="constrained")

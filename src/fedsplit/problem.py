@@ -30,9 +30,6 @@ MOST_COORDINATES = 2000
 """The most coordinates for which ``Problem.solution`` factorises the pooled Hessian: with more it
 takes minutes."""
 
-NEWTON_STEPS = 100
-"""The most Newton steps of ``Problem.solution``: an objective that still falls has no minimum."""
-
 
 class Problem:
     """Minimise F(x) = Σ_j f_j(x) + (λ/2)‖x‖², where f_j sums the loss over client j's observations.
@@ -210,7 +207,8 @@ class Problem:
         first = np.linalg.norm(self.gradient(x))
         idle = 0  # how many steps in a row have not lowered F beyond rounding
         with one_blas_thread(), np.errstate(**QUIET):
-            for _ in range(NEWTON_STEPS):
+            most = 100
+            for _ in range(most):
                 g = self.gradient(x)
                 step, solved = self._newton_step(x, g)
                 size = np.linalg.norm(g)
@@ -222,7 +220,7 @@ class Problem:
                 if idle == 2:  # the first of them may have half of the digits, the next has all
                     return x
         raise NoMinimiser(
-            f"no minimiser found in {NEWTON_STEPS} Newton steps: the objective may fall forever "
+            f"no minimiser found in {most} Newton steps: the objective may fall forever "
             "(separable classes, for instance); add a ridge"
         )
 

@@ -23,10 +23,6 @@ from fedsplit.texts import one_line, printable
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-SINGLE = re.compile(r"(?<=\S) (?=\S)")
-
-EXTRA = r"extra == ['\"](\w+)"
-
 
 def progress() -> Progress:
     """A bar for each task, where stderr is a terminal."""
@@ -57,7 +53,8 @@ def wrapped(text: str, columns: int = 80, indent: int = 2) -> str:
         break_on_hyphens=False,
     ).fill
     lines = (
-        SINGLE.sub("\xa0", line) if "   " in line.lstrip() else line for line in text.split("\n")
+        re.compile(r"(?<=\S) (?=\S)").sub("\xa0", line) if "   " in line.lstrip() else line
+        for line in text.split("\n")
     )
     shown = (fill(line) if len(line) > columns else line for line in lines)
     return "\n".join(shown).replace("\xa0", " ")
@@ -96,7 +93,8 @@ def _mend(module: str | None) -> str:
     """What to do where a package cannot be imported: some come with an extra."""
     package = (module or "").partition(".")[0]
     for line in requires("fedsplit") or ():
-        if package and re.match(rf"{package}\b", line) and (extra := re.search(EXTRA, line)):
+        wanted = r"extra == ['\"](\w+)"
+        if package and re.match(rf"{package}\b", line) and (extra := re.search(wanted, line)):
             return f"pip install 'fedsplit[{extra[1]}]'"
     return "install it again"
 

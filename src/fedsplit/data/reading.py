@@ -27,8 +27,6 @@ from fedsplit.errors import InputError
 ValueClass: TypeAlias = Literal["missing", "integer", "decimal", "date", "boolean", "text"]
 """What a value in a file of text can be read as; text is what can be read as nothing else."""
 
-DECIMAL_MARKS = (".", ",")
-
 LEADING_ZERO = re.compile(r"[+-]?0[0-9]")
 """How a code such as 09 begins, which is not the number 9."""
 
@@ -58,14 +56,14 @@ class Reading:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "na", tuple(code.strip() for code in self.na))
-        if self.decimal not in DECIMAL_MARKS:
+        if self.decimal not in (".", ","):
             raise InputError(f"decimal must be '.' or ',', not {self.decimal!r}")
         if self.dates:
             _check_dates(self.dates)
 
     def joined(self, other: Reading) -> Reading:
         """Return the codes and names of both; a decimal comma and dates if one has them."""
-        decimal = max(self.decimal, other.decimal, key=DECIMAL_MARKS.index)
+        decimal = max(self.decimal, other.decimal, key=".,".index)
         codes = tuple(dict.fromkeys([*self.na, *other.na]))
         return Reading(codes, decimal, other.dates or self.dates, {**self.rename, **other.rename})
 

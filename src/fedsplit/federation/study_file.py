@@ -35,9 +35,6 @@ HEAD = """\
 """
 
 
-WANTED = ('purpose = "…"', 'contact = "…"', "until = 2030-12-31")
-"""Keys that a new study file shows where they are not given."""
-
 ABOUT_MODELS = {each.name for each in fields(Settings)} - {"secure"} | {"formula", "target"}
 """The options of ``fit`` that say what is computed, not where or from which data."""
 
@@ -185,7 +182,8 @@ def _text(
     lines = [HEAD + "[study]"]
     lines += [f"{key} = {in_toml(value)}" for key, value in terms.items()]
     # what owners will ask for
-    lines += [f"# {line}" for line in WANTED if line.split()[0] not in terms]
+    wanted = ('purpose = "…"', 'contact = "…"', "until = 2030-12-31")
+    lines += [f"# {line}" for line in wanted if line.split()[0] not in terms]
     lines += ["", "[model]"]
     lines += [
         f"{key} = {in_toml(value)}"

@@ -412,7 +412,7 @@ class Facts(NamedTuple):
         """
         dual_gap = getattr(self.penalty, "dual_gap", None)
         if dual_gap is None or self.gradient is None:
-            return NO_BOUND
+            return Bound(math.inf, "")
         # g(x*) = F* - f(x*) cannot be above F(x) less a lower bound on f.
         level = self.objective - float(self.scalars.floor.sum())
         gap = max(dual_gap(self.x, self.gradient, level), 0.0) + noise**2
@@ -445,7 +445,7 @@ def near(nu: float, mu: float, scalars: ProofScalars) -> Bound:
     x + h is f's: x + h minimises F = f + g, and F(x) - F(x + h) ≤ -⟨γ, h⟩ - ½‖h‖_H² ≤ ½ν².
     """
     if not math.isfinite(nu):
-        return NO_BOUND
+        return Bound(math.inf, "")
     root = math.sqrt(mu)
     # c of each client by its own Hessian, or, since ‖h‖ ≤ ‖h‖_H/√μ, by that of the sum.
     by_norm = np.where(scalars.norm == 0, 0.0, np.inf)  # and not 0/0
@@ -467,7 +467,7 @@ def near(nu: float, mu: float, scalars: ProofScalars) -> Bound:
     elif mu > 0 and nu <= root * float(np.min(scalars.steady)):
         reason = "a quadratic bound near x"
     else:
-        return NO_BOUND
+        return Bound(math.inf, "")
     return Bound(gap, reason, radius / root if mu > 0 else math.inf, radius)
 
 

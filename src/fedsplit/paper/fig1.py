@@ -44,21 +44,18 @@ def compute(settings: Mapping[str, Any], watch: Watch) -> Measurements:
     return Measurements(settings, tables, facts)
 
 
-SENTENCES = {
-    "e1-converges": "FedGD with e = 1 converges to the optimum: final gap",
-    "floors": "FedGD with e = 10 and e = 100, and FedProx, stop at an error floor",
-    "floors-closed-form": "these floors are the gaps at the closed-form fixed points (§2.1, §2.2): "
-    "ratios",
-    "as-soon-as": "FedGD does not converge to the optimum as soon as e > 1: its floor at e = 2",
-    "shared-minimiser": "FedGD with e = 10 and e = 100, and FedProx, are right where all clients "
-    "share a minimiser (§2.1, §2.2; here the same clients without noise): final gaps",
-    "full-rank": "the designs A_j have full rank: smallest eigenvalue of any A_jᵀA_j",
-}
-"""What §2 and the caption of Figure 1 say."""
-
-
 def claims(measured: Measurements) -> list[Claim]:
     """Check each sentence."""
+    sentences = {
+        "e1-converges": "FedGD with e = 1 converges to the optimum: final gap",
+        "floors": "FedGD with e = 10 and e = 100, and FedProx, stop at an error floor",
+        "floors-closed-form": "these floors are the gaps at the closed-form fixed points (§2.1, "
+        "§2.2): ratios",
+        "as-soon-as": "FedGD does not converge to the optimum as soon as e > 1: its floor at e = 2",
+        "shared-minimiser": "FedGD with e = 10 and e = 100, and FedProx, are right where all "
+        "clients share a minimiser (§2.1, §2.2; here the same clients without noise): final gaps",
+        "full-rank": "the designs A_j have full rank: smallest eigenvalue of any A_jᵀA_j",
+    }
     closed: Mapping[str, float] = measured.facts["closed_form_gaps"]
     ell = float(measured.facts["ell"])
     gaps = [curves.floor(measured.gap(name)) for name in BIASED]
@@ -77,7 +74,7 @@ def claims(measured: Measurements) -> list[Claim]:
         "shared-minimiser": Verdict("no floor", shared, max(abs(gap) for gap in shared) < 1e-8),
         "full-rank": Verdict("> 0", ell, ell > 0),
     }
-    return claims_of("fig1", SENTENCES, findings)
+    return claims_of("fig1", sentences, findings)
 
 
 FIG1 = Experiment(

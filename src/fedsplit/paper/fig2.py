@@ -36,25 +36,22 @@ def compute(settings: Mapping[str, Any], watch: Watch) -> Measurements:
     return Measurements(settings, tables, facts)
 
 
-SENTENCES = {
-    "floors": "inexact FedSplit with e = 1, 5, 10 gradient steps has error floors",
-    "exact-converges": "exact FedSplit converges to the optimum: final gap",
-    "fedgd-converges": "FedGD with e = 1 preserves the fixed point, so that its gap falls: last "
-    "over first",
-    "contraction": "Theorem 1: ‖z - z*‖ falls by at least the factor ρ = 1 - 2/(√κ + 1) per round: "
-    "largest measured factor",
-    "broadcast-has-no-floor": "not in the paper: started at the broadcast point, e = 1, 5, 10 go "
-    "below these floors at the same cost",
-    "well-conditioned": "the isotropic A_jᵀA_j are well conditioned: κ = L*/ℓ*",
-    "rounds": "exact FedSplit needs few rounds to a gap of 1e-6",
-    "kappa": "the spiked ensemble has condition number κ",
-    "slowdown": "worse conditioning slows FedGD more than FedSplit: rounds of both to 1e-3",
-}
-"""What §4.1 and the caption of Figure 2 say."""
-
-
 def claims(measured: Measurements, name: str) -> list[Claim]:
     """Check each sentence about this panel."""
+    sentences = {
+        "floors": "inexact FedSplit with e = 1, 5, 10 gradient steps has error floors",
+        "exact-converges": "exact FedSplit converges to the optimum: final gap",
+        "fedgd-converges": "FedGD with e = 1 preserves the fixed point, so that its gap falls: "
+        "last over first",
+        "contraction": "Theorem 1: ‖z - z*‖ falls by at least the factor ρ = 1 - 2/(√κ + 1) per "
+        "round: largest measured factor",
+        "broadcast-has-no-floor": "not in the paper: started at the broadcast point, e = 1, 5, 10 "
+        "go below these floors at the same cost",
+        "well-conditioned": "the isotropic A_jᵀA_j are well conditioned: κ = L*/ℓ*",
+        "rounds": "exact FedSplit needs few rounds to a gap of 1e-6",
+        "kappa": "the spiked ensemble has condition number κ",
+        "slowdown": "worse conditioning slows FedGD more than FedSplit: rounds of both to 1e-3",
+    }
     paper = curves.floors(measured)
     ours = curves.floors(measured, "-broadcast")
     exact = curves.floor(measured.gap("fedsplit-exact"))
@@ -85,7 +82,7 @@ def claims(measured: Measurements, name: str) -> list[Claim]:
         rounds = curves.rounds_to(measured.gap("fedsplit-exact"), 1e-6)
         findings["well-conditioned"] = Verdict("small", kappa, kappa < 10)
         findings["rounds"] = Verdict("few", rounds, rounds <= 15)
-    return claims_of(name, SENTENCES, findings)
+    return claims_of(name, sentences, findings)
 
 
 FIG2A = Experiment(

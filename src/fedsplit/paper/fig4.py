@@ -145,39 +145,20 @@ def draw_b(measured: Measurements) -> Mapping[str, Figure]:
     }
 
 
-SENTENCES = {
-    "geometric": "both converge geometrically: R² of lines through log gap, FedGD then FedSplit, "
-    "κ = 1e2, 1e3, 1e4",
-    "rates-decay": "the rates decay as κ grows: factor of the gap per round, FedGD then FedSplit, "
-    "κ = 1e2, 1e3, 1e4",
-    "fedgd-degrades-more": "FedGD degrades more than FedSplit: how many times slower each is at "
-    "κ = 1e4 than at 1e2",
-    "contraction": "Theorem 1: ‖z - z*‖ falls by the factor ρ per round, exactly so here: largest "
-    "measured factor at κ = 1e2, 1e3, 1e4",
-    "condition-number": "the spiked objective has condition number κ as the paper defines it, on "
-    "the product space: largest relative error",
-    "fedsplit-rounds": "FedSplit needs roughly 400 rounds at κ = 1e4 (medians for κ = 10^0, "
-    "10^0.5, …, 10^4)",
-    "fedgd-rounds": "FedGD needs on the order of 34000 rounds at κ = 1e4 (medians for κ = 10^0, "
-    "10^0.5, …, 10^4)",
-    "slopes": "T grows like κ for FedGD and like √κ for FedSplit: slopes of log T against log κ, "
-    "κ ≥ 10",
-    "sublinear": "FedGD's dependence on κ is about linear, FedSplit's sublinear: slope of FedGD "
-    "over that of FedSplit",
-    "bounds": "T is at most O(κ log 1/ε) for FedGD and O(√κ log 1/ε) for FedSplit, with the "
-    "theory's constants: largest T over its bound, of both",
-    "log-eps": "T of FedSplit grows like log(1/ε): rounds to 1e-6 over rounds to 1e-3 at κ = 1e4",
-    "fewer": "FedSplit needs fewer rounds than FedGD at κ = 1e4: how many times fewer",
-    "defaults": "what solve chooses from, with nothing to tune: rounds of QuasiNewton and of "
-    "FedSplitInformation at κ = 1 and 1e4",
-    "newton": "with Hessians on least squares FedSplitInformation is Newton's method: how much "
-    "their rounds differ at most",
-}
-"""What §4.3 and the caption of Figure 4 say."""
-
-
 def claims_a(measured: Measurements) -> list[Claim]:
     """Check each sentence about panel (a)."""
+    sentences = {
+        "geometric": "both converge geometrically: R² of lines through log gap, FedGD then "
+        "FedSplit, κ = 1e2, 1e3, 1e4",
+        "rates-decay": "the rates decay as κ grows: factor of the gap per round, FedGD then "
+        "FedSplit, κ = 1e2, 1e3, 1e4",
+        "fedgd-degrades-more": "FedGD degrades more than FedSplit: how many times slower each is "
+        "at κ = 1e4 than at 1e2",
+        "contraction": "Theorem 1: ‖z - z*‖ falls by the factor ρ per round, exactly so here: "
+        "largest measured factor at κ = 1e2, 1e3, 1e4",
+        "condition-number": "the spiked objective has condition number κ as the paper defines it, "
+        "on the product space: largest relative error",
+    }
     kappas = measured.settings["kappas"]
     seeds = measured.settings["seeds"]
     rates: dict[str, list[float]] = {name: [] for name in PAPERS}
@@ -216,11 +197,30 @@ def claims_a(measured: Measurements) -> list[Claim]:
             + ", ".join(f"{kappa:.0f}" for kappa in pooled),
         ),
     }
-    return claims_of("fig4a", SENTENCES, findings)
+    return claims_of("fig4a", sentences, findings)
 
 
 def claims_b(measured: Measurements) -> list[Claim]:
     """Check each sentence about panel (b)."""
+    sentences = {
+        "fedsplit-rounds": "FedSplit needs roughly 400 rounds at κ = 1e4 (medians for κ = 10^0, "
+        "10^0.5, …, 10^4)",
+        "fedgd-rounds": "FedGD needs on the order of 34000 rounds at κ = 1e4 (medians for κ = "
+        "10^0, 10^0.5, …, 10^4)",
+        "slopes": "T grows like κ for FedGD and like √κ for FedSplit: slopes of log T against log "
+        "κ, κ ≥ 10",
+        "sublinear": "FedGD's dependence on κ is about linear, FedSplit's sublinear: slope of "
+        "FedGD over that of FedSplit",
+        "bounds": "T is at most O(κ log 1/ε) for FedGD and O(√κ log 1/ε) for FedSplit, with the "
+        "theory's constants: largest T over its bound, of both",
+        "log-eps": "T of FedSplit grows like log(1/ε): rounds to 1e-6 over rounds to 1e-3 at κ = "
+        "1e4",
+        "fewer": "FedSplit needs fewer rounds than FedGD at κ = 1e4: how many times fewer",
+        "defaults": "what solve chooses from, with nothing to tune: rounds of QuasiNewton and of "
+        "FedSplitInformation at κ = 1 and 1e4",
+        "newton": "with Hessians on least squares FedSplitInformation is Newton's method: how much "
+        "their rounds differ at most",
+    }
     table = measured.tables["rounds"]
     gd, split = (medians(measured, name) for name in PAPERS)
     slopes = [slope(measured, name) for name in PAPERS]
@@ -241,7 +241,7 @@ def claims_b(measured: Measurements) -> list[Claim]:
         "defaults": Verdict("nearly the same", ends, flat),
         "newton": Verdict(0.0, apart, apart == 0.0),
     }
-    return claims_of("fig4b", SENTENCES, findings)
+    return claims_of("fig4b", sentences, findings)
 
 
 SIZES = {"m": 10, "d": 100, "n": 400, "noise": 1.0, "seeds": [0, 1, 2, 3, 4]}

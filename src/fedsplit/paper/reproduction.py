@@ -25,9 +25,6 @@ from fedsplit.version import __version__
 Progress: TypeAlias = Callable[[str, float, float], None]
 """Called as ``progress(figure, share, gap)``: how much of the figure is done, and F(x) - F*."""
 
-PROGRESS_INTERVAL = 0.1
-"""Seconds between two reports of progress."""
-
 
 def select(names: Sequence[str]) -> list[Experiment]:
     """Return the experiments of these names, the paper's if there is no name.
@@ -118,7 +115,7 @@ def _compute(
         }
         try:
             while waiting:
-                done, _ = wait(waiting, PROGRESS_INTERVAL, FIRST_COMPLETED)
+                done, _ = wait(waiting, 0.1, FIRST_COMPLETED)
                 while not reports.empty():
                     progress(*reports.get())
                 for future in done:
@@ -139,7 +136,7 @@ def _run(name: str, settings: Mapping[str, Any], progress: Progress) -> Measurem
     def watch(share: float, gap: float) -> None:
         nonlocal reported
         now = time.perf_counter()
-        if now - reported > PROGRESS_INTERVAL:
+        if now - reported > 0.1:
             reported = now
             progress(name, share, gap)
 

@@ -32,12 +32,6 @@ from fedsplit.data.tables import Column, Table, check_names, fail
 from fedsplit.data.texts import sort_levels
 from fedsplit.data.types import MISSING, Type, is_number
 
-NUMERIC_TYPES = {
-    *("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"),
-    *("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"),
-    *("FLOAT", "DOUBLE", "DECIMAL", "BIGNUM"),
-}
-
 WORKING_FOLDER = threading.Lock()
 """Held while a query runs in its own folder, because a process has only one working folder."""
 
@@ -273,7 +267,12 @@ def type_of(stored: str) -> Type | None:
     bare = re.sub(r"\(.*", "", stored)
     if stored.endswith("]"):
         return None
-    if bare in NUMERIC_TYPES:
+    numeric = {
+        *("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"),
+        *("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"),
+        *("FLOAT", "DOUBLE", "DECIMAL", "BIGNUM"),
+    }
+    if bare in numeric:
         return "number"
     if bare == "BOOLEAN":
         return "boolean"

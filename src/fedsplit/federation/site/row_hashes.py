@@ -39,7 +39,7 @@ class Change(NamedTuple):
 
     def allowed(self, smallest: int) -> bool:
         """Whether the difference of sums discloses nothing of fewer rows than this."""
-        if self == UNCHANGED:
+        if self == Change(0, 0):
             return True
         return self.came >= smallest and (self.gone == 0 or self.gone >= smallest)
 
@@ -48,9 +48,6 @@ class Change(NamedTuple):
         if self.came == 1:
             rows = "row"
         return f"{self.came} {rows} added, {self.gone} removed"
-
-
-UNCHANGED = Change(0, 0)
 
 
 def column_names(source: Source) -> list[str]:

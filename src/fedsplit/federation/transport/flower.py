@@ -28,9 +28,6 @@ from fedsplit.federation.transport import Arrivals
 POLL = 0.1
 """Seconds between looks for replies."""
 
-GREETING = 60.0
-"""Seconds in which a node has to say whose it is."""
-
 client_app = ClientApp()
 server_app = ServerApp()
 
@@ -115,7 +112,8 @@ class GridTransport:
         nonce = secrets.token_bytes(32)
         greeting = write_message(self._key, Ending(nonce, ""))  # of no study that there is
         new = dict.fromkeys(online - set(self._nodes.values()), greeting)
-        for node, answer in self._asked(new, GREETING):
+        # seconds in which a node has to say whose it is
+        for node, answer in self._asked(new, 60.0):
             for name, key in self._members.items():
                 try:
                     if read_response(bytes.fromhex(key), answer[:ENVELOPE]).study == nonce:

@@ -19,9 +19,6 @@ from fedsplit.federation.transport import Arrivals
 from fedsplit.texts import one_line
 from fedsplit.threads import one_blas_thread
 
-STARTING = 300.0
-"""Seconds in which all workers have to be there."""
-
 
 class _Worker:
     def __init__(self, opened: Callable[[], Site], memory: int | None) -> None:
@@ -67,7 +64,8 @@ class RayTransport:
             name: actor.remote(opened, memory) for name, opened in sites.items()
         }
         try:
-            ray.get([each.reply.remote(b"") for each in self._workers.values()], timeout=STARTING)
+            # seconds in which all workers have to be there
+            ray.get([each.reply.remote(b"") for each in self._workers.values()], timeout=300.0)
         except RayError as error:
             self.close()
             what = one_line(str(getattr(error, "cause", None) or error), 300)

@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     from fedsplit.regression.result.fitted import FittedModel
     from fedsplit.regression.result.model import Model
 
-WIDTH = 4.9
-"""Width of a figure in inches: narrow enough for a phone to show it at its size."""
-
 LINE = 0.23
 """Height of one labelled line in a figure, in inches."""
 
@@ -236,7 +233,7 @@ def draw_coefficients(model: FittedModel, interval: pd.DataFrame | None) -> Figu
     if model.estimates.robust is not None:
         robust = model.conf_int(robust=True).to_numpy()
     groups = _alike(_reach(np.column_stack([ends, robust])[shown]), shown)
-    figure = _figure(WIDTH, LINE * len(shown) + 0.7 * len(groups))
+    figure = _figure(LINE * len(shown) + 0.7 * len(groups))
     heights = [len(group) + 1 for group in groups]
     panels = figure.subplots(len(groups), squeeze=False, height_ratios=heights)[:, 0]
     for axes, group in zip(panels, groups, strict=True):
@@ -262,7 +259,7 @@ def draw_convergence(model: Model) -> Figure:
     """
     trace = model.run.of_rounds
     rounds, values, name = _course(trace)
-    figure = _figure(WIDTH, 3.4)
+    figure = _figure(3.4)
     axes = figure.subplots()
     _plain(axes, "round", "y")
     titles = {"objective": "F(x) above the lowest", "move": "‖z⁺ - z‖"}
@@ -310,7 +307,7 @@ def _course(trace: Trace) -> tuple[NDArray[np.intp], Array, str]:
 def draw_attendance(table: pd.DataFrame, seconds: Mapping[str, Array]) -> Figure:
     """The fastest, median and slowest answer of every client on a log scale, slowest first."""
     order = table["median"].sort_values(ascending=False).index[:MOST_CLIENTS]
-    figure = _figure(WIDTH, LINE * len(order) + 0.9)
+    figure = _figure(LINE * len(order) + 0.9)
     axes = figure.subplots()
     _plain(axes, "seconds to an answer")
     for y, name in enumerate(order):
@@ -333,7 +330,7 @@ def draw_clients(table: pd.DataFrame) -> Figure:
     order = np.argsort(-np.nan_to_num(np.abs(table["shift"])), kind="stable")
     drawn = table.iloc[order[:MOST_CLIENTS]]
     y = np.arange(len(drawn))
-    figure = _figure(WIDTH, LINE * len(drawn) + 1.2)
+    figure = _figure(LINE * len(drawn) + 1.2)
     left, right = figure.subplots(1, 2, sharey=True)
     _plain(left, "share, %")
     left.barh(y, 100 * drawn["leverage"], color=SKY, height=0.6, label="information")
@@ -361,7 +358,7 @@ def draw_calibration(counts: Calibration) -> Figure:
     predicted = counts.predicted[used] / rows
     observed = counts.observed[used] / rows
     low, high = wilson(observed, rows)
-    figure = _figure(3.8, 3.8)
+    figure = _figure(3.8, width=3.8)
     axes = figure.subplots()
     _plain(axes, "mean predicted probability", "both")
     top = min(1.0, 1.1 * max(high.max(), predicted.max()))
@@ -402,8 +399,9 @@ def _alike(reach: Array, which: NDArray[np.intp]) -> list[NDArray[np.intp]]:
     return [group for part in parts for group in _alike(reach[part], which[part])]
 
 
-def _figure(width: float, height: float) -> Figure:
-    """A transparent figure, for light and dark pages."""
+def _figure(height: float, width: float = 4.9) -> Figure:
+    """A transparent figure, for light and dark pages, in inches."""
+    # 4.9 inches are narrow enough for a phone to show a figure at its size
     return Figure((width, height), layout="constrained", facecolor="none")
 
 

@@ -56,8 +56,6 @@ from fedsplit.regression.server.report import (
 from fedsplit.regression.server.separation import regular
 from fedsplit.statistic import Statistic, Values
 
-ROUNDING = np.finfo(np.float64).eps / 2.0
-
 SUMMATION = 16.0
 """Roundings in sums over the rows of a client, which are added up pairwise or in blocks."""
 
@@ -183,7 +181,7 @@ def gradient_error(
         residual * math.sqrt(relative @ correlated @ relative),
         SUMMATION * (residual + fitted) * math.sqrt(correlated.sum()),
     ]
-    return ROUNDING * float(sum(parts))
+    return EPS / 2.0 * float(sum(parts))
 
 
 def conversion_error(coordinates: Coordinates, evaluation: ColumnRounding, x: Array) -> Array:
@@ -199,7 +197,7 @@ def conversion_error(coordinates: Coordinates, evaluation: ColumnRounding, x: Ar
     of_columns = coordinates.predictors * len(coordinates.columns)
     coef = np.abs(coordinates.coefficients(x))[:of_columns].reshape(coordinates.predictors, -1)
     added[:of_columns] += (coef @ evaluation.shared.T).ravel()
-    return ROUNDING * np.asarray(added)
+    return EPS / 2.0 * np.asarray(added)
 
 
 LEAST_DISPERSION = 1e-6
