@@ -242,9 +242,6 @@ class Bound(NamedTuple):
     hopeful: bool = False
 
 
-NO_BOUND = Bound(math.inf, "")
-
-
 class Facts(NamedTuple):
     """What is known about F at x, from which certificates follow without another question."""
 
