@@ -155,9 +155,8 @@ def _post(federation: Federation, name: str) -> Path:
     return federation.folder / "post" / name
 
 
-@contextmanager
-def _by_https(federation: Federation) -> Iterator[HttpsTransport]:
-    """HTTPS with certificates; every site has a thread."""
+def keys_for_https(federation: Federation) -> Path:
+    """A folder with the keys and certificates of all."""
     home = federation.folder / "tls"
     folders = {name: home / name for name in federation.names}
     if not home.exists():
@@ -165,6 +164,14 @@ def _by_https(federation: Federation) -> Iterator[HttpsTransport]:
         for name, folder in folders.items():
             pem = authority.sign(home / "hub", name, authority.request(folder, name), 2)
             authority.accept(folder, pem)
+    return home
+
+
+@contextmanager
+def _by_https(federation: Federation) -> Iterator[HttpsTransport]:
+    """HTTPS with certificates; every site has a thread."""
+    home = keys_for_https(federation)
+    folders = {name: home / name for name in federation.names}
     with ExitStack() as stack:
         transport = stack.enter_context(HttpsTransport(home / "hub", HOST, 0))
         stop = threading.Event()
