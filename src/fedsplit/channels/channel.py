@@ -153,6 +153,19 @@ class PostingChannel(Protocol):
         """
 
 
+class TimelessChannel:
+    """A channel whose answers are there when they are asked for, and tell something each."""
+
+    free = False
+    recorded = True
+
+    def now(self) -> float:
+        return 0.0
+
+    def wait(self, seconds: float) -> None:
+        pass
+
+
 class LocalChannel:
     """The way to one cohort in this process. Its errors are the caller's."""
 

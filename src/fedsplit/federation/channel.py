@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from fedsplit import fixed_point
-from fedsplit.channels.channel import Reply, Request
+from fedsplit.channels.channel import Reply, Request, TimelessChannel
 from fedsplit.errors import InputError
 from fedsplit.federation import masks
 from fedsplit.federation.encoding import digest
@@ -118,7 +118,7 @@ class Exchanges:
         seconds: float,
         largest: int,
         check: Check,
-    ) -> dict[str, tuple[str, Recorded]]:
+    ) -> dict[str, Recorded]:
         """Ask some sites, and record their answers in one transaction.
 
         Parameters
@@ -135,7 +135,7 @@ class Exchanges:
         Returns
         -------
         dict
-            By site, the outcome (also ``silent``), and what is recorded of an answer.
+            By site, what came of it.
         """
         # Ed25519 is deterministic: a message that is made again has the same bytes.
         sent = {name: write_message(self._key, each) for name, each in messages.items()}
@@ -145,46 +145,39 @@ class Exchanges:
             if name in sent and name not in arrived:
                 arrived[name] = data, time.monotonic() - began
         results = {name: self._read(number, name, arrived.get(name)) for name in sent}
-        answers = {
-            name: self.response(name, recorded)
-            for name, (outcome, recorded) in results.items()
-            if outcome == "answer"
-        }
+        answers = {name: self.response(name, each) for name, each in results.items() if each.data}
         for name, why in check(answers).items():
-            results[name] = "failed", Recorded(None, why, arrived.get(name, (b"", 0.0))[1])
+            seconds = results[name].seconds if name in results else 0.0
+            results[name] = Recorded("failed", None, why, seconds)
         with self.journal.transaction():
-            for name, (outcome, recorded) in results.items():
-                if outcome == "answer":
-                    self._add(number, name, recorded, answers[name].head)
+            for name, each in results.items():
+                if each.data is not None:
+                    self._add(number, name, each, answers[name].head)
         if number != JOINING and self.waits:
             self._say_who_is_waited_for(number, results)
         return results
 
-    def _say_who_is_waited_for(
-        self, number: int, results: Mapping[str, tuple[str, Recorded]]
-    ) -> None:
-        for name, (_, recorded) in results.items():
+    def _say_who_is_waited_for(self, number: int, results: Mapping[str, Recorded]) -> None:
+        for name, recorded in results.items():
             if recorded.trouble and recorded.trouble != self._troubles.get(name):
                 self._note(name, f"exchange {number} waits for it: {recorded.trouble}")
             self._troubles[name] = recorded.trouble
 
-    def _read(
-        self, number: int, site: str, arrival: tuple[bytes, float] | None
-    ) -> tuple[str, Recorded]:
+    def _read(self, number: int, site: str, arrival: tuple[bytes, float] | None) -> Recorded:
         """What came from one site, by the name of the connection that brought it."""
         if arrival is None:
-            return "silent", Recorded(None, "no answer in time" if self.waits else "", 0.0)
+            return Recorded("silent", None, "no answer in time" if self.waits else "", 0.0)
         data, seconds = arrival
         try:
             # The key is that of the connection's site, whatever the message says of its sender.
             response = read_response(bytes.fromhex(self.study.members[site]), data)
         except InputError as error:
-            return "failed", Recorded(None, one_line(str(error)), seconds)
+            return Recorded("failed", None, one_line(str(error)), seconds)
         if (response.study, response.number) != (self.study.digest, number):
-            return "failed", Recorded(None, "a response that belongs to another exchange", seconds)
+            return Recorded("failed", None, "a response that belongs to another exchange", seconds)
         if response.outcome != "answer":
-            return response.outcome, Recorded(None, one_line(response.reason), seconds)
-        return "answer", Recorded(data, "", seconds)
+            return Recorded(response.outcome, None, one_line(response.reason), seconds)
+        return Recorded("answer", data, "", seconds)
 
     def _add(self, number: int, site: str, recorded: Recorded, head: LogHead | None) -> None:
         """Record an answer: whatever it is, the journal changes in rows of this site alone."""
@@ -277,8 +270,8 @@ class StudyChannel(ABC):
     def _reply(self, name: str, request: Request, recorded: Recorded) -> Reply:
         """What came from a site, as the analysis receives it."""
 
-    def _begin(self, number: int, asked: bytes) -> dict[str, Recorded]:
-        """What is recorded of an exchange, which must be about the same questions.
+    def _begin(self, number: int, asked: bytes) -> tuple[dict[str, Recorded], float | None]:
+        """What is recorded of an exchange, which must be about the same questions, and its end.
 
         Raises
         ------
@@ -286,7 +279,7 @@ class StudyChannel(ABC):
             If another question is recorded, or the study allows no more.
         """
         study, journal = self._exchanges.study, self._exchanges.journal
-        before = journal.question(study.digest, number)
+        before, clock = journal.exchange(study.digest, number)
         if before not in (None, asked):
             raise InputError(
                 f"{journal.path}: question {number} of this run differs from the recorded one: the "
@@ -297,7 +290,7 @@ class StudyChannel(ABC):
                 f"the study allows {study.questions} questions, and there is no result after them: "
                 "propose one with more (questions), or with another method"
             )
-        return journal.responses(study.digest, number)
+        return journal.responses(study.digest, number), clock
 
     def _send(
         self,
@@ -306,7 +299,7 @@ class StudyChannel(ABC):
         timeout: float,
         largest: int,
         check: Check,
-    ) -> dict[str, tuple[str, Recorded]]:
+    ) -> dict[str, Recorded]:
         """Ask sites; by files, raise ``Waiting`` if one has not answered yet."""
         study, journal = self._exchanges.study, self._exchanges.journal
         if self._began is None:
@@ -314,7 +307,7 @@ class StudyChannel(ABC):
         with journal.transaction():
             journal.open(study.digest, self.number, asked)
         results = self._exchanges.send(self.number, messages, timeout, largest, check)
-        silent = {name: each.trouble for name, (how, each) in results.items() if how == "silent"}
+        silent = {name: e.trouble for name, e in results.items() if e.outcome == "silent"}
         if silent and not self._exchanges.waits:
             raise Waiting(self.number, silent)
         return results
@@ -355,8 +348,7 @@ class OpenChannel(StudyChannel):
         asked = digest(
             *(part for name, each in questions.items() for part in (name.encode(), each))
         )
-        found = self._begin(self.number, asked)
-        clock = journal.clock(study.digest, self.number)
+        found, clock = self._begin(self.number, asked)
         if clock is not None:
             self._time = clock
             return found
@@ -372,14 +364,13 @@ class OpenChannel(StudyChannel):
         largest = max(map(answer_limit, requests.values()))
         results = self._send(asked, messages, timeout, largest, each_alone(check))
         for name in questions.keys() - messages.keys() - found.keys():
-            results[name] = "refused", Recorded(None, f"left out: {self._without[name]}", 0.0)
+            results[name] = Recorded("refused", None, f"left out: {self._without[name]}", 0.0)
         with journal.transaction():
             for name, each in results.items():
-                found[name] = _told(*each)
-                if each[0] != "answer":
-                    journal.add(study.digest, self.number, name, found[name])
+                if each.data is None:
+                    journal.add(study.digest, self.number, name, each)
             journal.close_exchange(study.digest, self.number, self.now())
-        return found
+        return found | results
 
     def _reply(self, name: str, request: Request, recorded: Recorded) -> Reply:
         if recorded.data is None:
@@ -416,7 +407,7 @@ class SecureChannel(StudyChannel):
             self.number, self._asked = self.number + 1, question
         study, journal = self._exchanges.study, self._exchanges.journal
         asked = digest(question)
-        found = self._begin(self.number, asked)
+        found, _ = self._begin(self.number, asked)
         messages = {
             name: self._exchanges.inquiry(self.number, question, name, self._posts)
             for name in questions
@@ -444,12 +435,7 @@ class SecureChannel(StudyChannel):
 
         largest = masks.NUMBER * max(map(answer_limit, requests.values()))
         results = self._send(asked, messages, timeout, largest, check)
-        return found | {
-            name: each
-            if outcome == "answer"
-            else each._replace(trouble=f"{outcome}: {each.trouble}")
-            for name, (outcome, each) in results.items()
-        }
+        return found | results
 
     def _reply(self, name: str, request: Request, recorded: Recorded) -> Reply:
         if recorded.data is None:
@@ -460,7 +446,7 @@ class SecureChannel(StudyChannel):
         return Reply("answer", fixed_point.from_bytes(value), seconds=recorded.seconds, heads=heads)
 
 
-class TranscriptChannel:
+class TranscriptChannel(TimelessChannel):
     """The members of a secure study as a site sees them: the sums that it has added up itself.
 
     Parameters
@@ -475,19 +461,10 @@ class TranscriptChannel:
         By ``ask``, with the first question that these do not answer.
     """
 
-    free = False
-    recorded = True
-
     def __init__(self, study: Study, totals: Sequence[Limbs]) -> None:
         self.names = [[name] for name in study.members]
         self._totals = totals
         self._number = 0
-
-    def now(self) -> float:
-        return 0.0
-
-    def wait(self, seconds: float) -> None:
-        pass
 
     def ask(self, requests: Mapping[int, Request], timeout: float) -> dict[int, Reply]:
         if self._number == len(self._totals):
@@ -499,16 +476,6 @@ class TranscriptChannel:
         return {at: Reply("answer", nothing if at else total) for at in requests}
 
 
-def _told(outcome: str, recorded: Recorded) -> Recorded:
-    """What is recorded of an exchange, with the outcome where there is no answer."""
-    if outcome == "answer":
-        return recorded
-    return recorded._replace(trouble=f"{outcome}: {recorded.trouble}")
-
-
 def _no_answer(recorded: Recorded) -> Reply:
-    outcome, _, text = recorded.trouble.partition(": ")
-    match outcome:
-        case "refused" | "failed":
-            return Reply(outcome, text=text, seconds=recorded.seconds)
-    return Reply("silent", text=text, seconds=recorded.seconds)
+    outcome = recorded.outcome if recorded.outcome in ("refused", "failed") else "silent"
+    return Reply(outcome, text=recorded.trouble, seconds=recorded.seconds)

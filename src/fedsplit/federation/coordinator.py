@@ -232,17 +232,17 @@ class Coordinator:
             seconds = min(left, self._patience.round_timeout)
             results = exchanges.send(JOINING, messages, seconds, ENVELOPE, each_alone(check))
             missing = {
-                name: _why(outcome, recorded)
-                for name, (outcome, recorded) in results.items()
-                if outcome != "answer"
+                name: "waits for its owner's decision" if e.outcome == "waiting" else e.trouble
+                for name, e in results.items()
+                if e.outcome != "answer"
             }
             self._record_why(study, missing)
-            for name, (outcome, recorded) in results.items():
-                if outcome == "answer":
+            for name, each in results.items():
+                if each.outcome == "answer":
                     self._watch(f"{name} has joined")
-                if outcome == "refused":
+                if each.outcome == "refused":
                     raise TooFewClients(
-                        f"site {name} does not take part ({recorded.trouble}): talk to its owner, "
+                        f"site {name} does not take part ({each.trouble}): talk to its owner, "
                         "or propose a study without it"
                     )
                 if exchanges.waits and missing.get(name, "") not in ("", before.get(name)):
@@ -261,15 +261,11 @@ class Coordinator:
         with self.journal.transaction():
             for name, why in missing.items():
                 if why:
-                    self.journal.add(study.digest, JOINING, name, Recorded(None, why, 0.0))
+                    self.journal.add(
+                        study.digest, JOINING, name, Recorded("waiting", None, why, 0.0)
+                    )
                 elif name in known:
                     missing[name] = known[name].trouble
 
     def _report(self, site: str, what: str) -> None:
         self._watch(f"{site}: {what}")
-
-
-def _why(outcome: str, recorded: Recorded) -> str:
-    if outcome == "waiting":
-        return "waits for its owner's decision"
-    return recorded.trouble

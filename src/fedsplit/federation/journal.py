@@ -7,7 +7,7 @@ run, and to go on when more answers have come by files, is to run the analysis o
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from fedsplit.federation.database import Database
 from fedsplit.federation.messages import LogHead
@@ -18,8 +18,8 @@ CREATE TABLE studies (hash BLOB PRIMARY KEY, content BLOB NOT NULL);
 CREATE TABLE exchanges (
     study BLOB, number INTEGER, question BLOB NOT NULL, clock REAL, PRIMARY KEY (study, number));
 CREATE TABLE responses (
-    study BLOB, number INTEGER, site TEXT, data BLOB, trouble TEXT NOT NULL, seconds REAL NOT NULL,
-    PRIMARY KEY (study, number, site));
+    study BLOB, number INTEGER, site TEXT, outcome TEXT NOT NULL, data BLOB, trouble TEXT NOT NULL,
+    seconds REAL NOT NULL, PRIMARY KEY (study, number, site));
 CREATE TABLE heads (
     study BLOB, site TEXT, key TEXT, number INTEGER, hash BLOB NOT NULL,
     PRIMARY KEY (study, site, number));
@@ -31,6 +31,8 @@ class Recorded(NamedTuple):
 
     Attributes
     ----------
+    outcome : str
+        As in ``Response``, or ``silent`` where nothing came.
     data : bytes or None
         The signed response with an answer; the bytes as they came, so that everybody who has the
         site's key can verify them. None without an answer.
@@ -40,6 +42,7 @@ class Recorded(NamedTuple):
         From the question to the response.
     """
 
+    outcome: Literal["answer", "waiting", "refused", "failed", "silent"]
     data: bytes | None
     trouble: str
     seconds: float
@@ -57,24 +60,15 @@ class Journal(Database):
             values = study.digest, study.content
             self.execute("INSERT OR IGNORE INTO studies VALUES (?, ?)", *values)
 
-    def question(self, study: bytes, number: int) -> bytes | None:
-        """The digest of what was asked in an exchange; None if there was none."""
-        found: bytes | None = self.scalar(
-            "SELECT question FROM exchanges WHERE study = ? AND number = ?", study, number
-        )
-        return found
+    def exchange(self, study: bytes, number: int) -> tuple[bytes | None, float | None]:
+        """The digest of what was asked, and when it ended on the clock of the run."""
+        statement = "SELECT question, clock FROM exchanges WHERE study = ? AND number = ?"
+        return next(iter(self.execute(statement, study, number)), (None, None))
 
     def open(self, study: bytes, number: int, question: bytes) -> None:
         """Begin an exchange, unless it has begun."""
         values = study, number, question
         self.execute("INSERT OR IGNORE INTO exchanges VALUES (?, ?, ?, NULL)", *values)
-
-    def clock(self, study: bytes, number: int) -> float | None:
-        """When an exchange ended, on the clock of the run; None if it has not."""
-        found: float | None = self.scalar(
-            "SELECT clock FROM exchanges WHERE study = ? AND number = ?", study, number
-        )
-        return found
 
     def close_exchange(self, study: bytes, number: int, clock: float) -> None:
         values = clock, study, number
@@ -82,17 +76,15 @@ class Journal(Database):
 
     def responses(self, study: bytes, number: int) -> dict[str, Recorded]:
         """What came in an exchange, by site."""
-        rows = self.execute(
-            "SELECT site, data, trouble, seconds FROM responses WHERE study = ? AND number = ?",
-            study,
-            number,
-        )
+        wanted = "site, outcome, data, trouble, seconds"
+        statement = f"SELECT {wanted} FROM responses WHERE study = ? AND number = ?"
+        rows = self.execute(statement, study, number)
         return {site: Recorded(*row) for site, *row in rows}
 
     def add(self, study: bytes, number: int, site: str, recorded: Recorded) -> None:
         """Record what came from a site."""
         row = study, number, site, *recorded
-        self.execute("INSERT OR REPLACE INTO responses VALUES (?, ?, ?, ?, ?, ?)", *row)
+        self.execute("INSERT OR REPLACE INTO responses VALUES (?, ?, ?, ?, ?, ?, ?)", *row)
 
     def forget(self, study: bytes, number: int, site: str) -> None:
         """Forget what came from a site."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedsplit import fixed_point
-from fedsplit.channels.channel import Reply, Request
+from fedsplit.channels.channel import Reply, Request, TimelessChannel
 from fedsplit.errors import InputError
 from fedsplit.federation import masks
 from fedsplit.federation.questions import encode_request
@@ -59,7 +59,7 @@ class _Refused(Exception):
     """A question that these rows would not answer: no InputError, which an analysis may catch."""
 
 
-class TrialChannel:
+class TrialChannel(TimelessChannel):
     """The own rows in the place of all sites: in a secure study the others add zeros.
 
     Parameters
@@ -76,9 +76,6 @@ class TrialChannel:
         What the coordinator of an open study would be warned of.
     """
 
-    free = False
-    recorded = True
-
     def __init__(self, study: Study, name: str, rows: StudyRows) -> None:
         self.names = [[each] for each in study.members] if study.secure else [[name]]
         self.answered = 0
@@ -87,12 +84,6 @@ class TrialChannel:
         self._rows = rows
         self._memory: bytes | None = None
         self._preparations: dict[str, Any] = {}
-
-    def now(self) -> float:
-        return 0.0
-
-    def wait(self, seconds: float) -> None:
-        pass
 
     def ask(self, requests: Mapping[int, Request], timeout: float) -> dict[int, Reply]:
         request = requests[0]
