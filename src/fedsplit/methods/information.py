@@ -198,7 +198,7 @@ class FedSplitInformation(Method[InformationState]):
         rounding = 16.0 * EPS * np.abs(answer.parts["values"][answer.present, -1]).sum()
         if comparable and not F[0] <= F[-1] + rounding:
             return self._refused(state._replace(origin=origin), F)
-        ahead, slope = models.minimiser(x, self.penalty)
+        ahead, slope = self.minimiser(models, x)
         reach = min(self.reach, state.reach / self.shorter)
         if (models.p[answer.present] != x).any():
             # from the points of those who answered to ``ahead``, and from x, in the norms of B_j
@@ -252,9 +252,13 @@ class FedSplitInformation(Method[InformationState]):
             self.penalty,
         )
 
+    def minimiser(self, models: Expansions, x: Array) -> tuple[Array, Array]:
+        """The minimiser of the models and the penalty, and a subgradient of the latter there."""
+        return models.minimiser(x, self.penalty)
+
     def resume(self, state: InformationState) -> InformationState:
         """The state to continue from under this method's penalty; no client is asked."""
-        ahead, slope = state.models.minimiser(state.x, self.penalty)
+        ahead, slope = self.minimiser(state.models, state.x)
         return state._replace(ahead=ahead, slope=slope, evidence=None)
 
     def without(self, state: InformationState, kept: Mask) -> InformationState | None:
