@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fedsplit.errors import InputError, StateError
+from carried import Ends, Once
+from fedsplit.errors import InputError, StateError, TooFewClients
 from fedsplit.federation.coordinator import StudyResult
 from fedsplit.federation.database import Database
-from fedsplit.federation.messages import Inquiry, read_response
+from fedsplit.federation.messages import Inquiry, Proposal, read_response
 from fedsplit.federation.site.record import Record
 from fedsplit.federation.site.site import Site
 from fedsplit.federation.transport import Arrivals
 from fedsplit.federation.transport.direct import DirectTransport
 from fedsplit.testing import Federation
-from test_malicious import Watched, noon, outcome, sent_in
+from test_malicious import AT_ONCE, Watched, noon, outcome, sent_in
 from test_site_and_coordinator import made, study_of
 
 DAY = 86400.0
@@ -189,6 +192,29 @@ def test_an_old_and_a_later_site_db_are_upgraded_or_refused_untouched(tmp_path: 
     line = one_line_of(lambda: Record(tmp_path / "site.db", {}, time.time))
     assert "has version 7, this fedsplit reads version 1: use the fedsplit that wrote it" in line
     assert (tmp_path / "site.db").read_bytes() == before
+
+
+@pytest.mark.parametrize("mode", ["open", "secure"])
+def test_a_site_that_was_upgraded_says_which_version_finishes_the_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    federation = made(tmp_path)
+    study = study_of(federation, mode)
+    with suppress(Ends):
+        federation.coordinator(Once(federation.direct(), 3)).run(study)
+    line = "the study speaks version 1 of the dialogue, fedsplit .* here version 2: use the"
+    with monkeypatch.context() as upgraded:
+        upgraded.setattr("fedsplit.federation.study.DIALOGUE", 2)
+        with pytest.raises(TooFewClients, match=f"north.*{line}"):
+            federation.coordinator(federation.direct(), patience=AT_ONCE).run(study)
+        site = federation.site("north")
+        assert re.match(f"for you: {line}", site.status().studies[0].waits)
+        assert not site.record.count("refused")  # nobody is guilty of it
+        another = study_of(federation, mode, title="another").content
+        response = outcome(federation, "north", Proposal(another))
+        assert response.outcome == "refused"
+        assert re.search(line, response.reason)
+    assert isinstance(federation.run(study), StudyResult)
 
 
 def test_an_answer_is_one_fsync_at_a_site(tmp_path: Path) -> None:

@@ -456,7 +456,6 @@ def test_a_study_has_one_form_and_no_other_is_read(tmp_path: Path) -> None:
         study.content + b" ",
         study.content.replace(b'"secure":true', b'"secure":false,"x":1'),
         study.content.replace(b"regression", b"expression"),
-        study.content.replace(b'"dialogue":1', b'"dialogue":2'),
         study.content.replace(b"poisson", b"poison"),
         b"[]",
         b"\xff",

@@ -176,6 +176,16 @@ class Study:
         """The digest in hexadecimal digits."""
         return self.digest.hex()
 
+    @property
+    def other_dialogue(self) -> str:
+        """Why this fedsplit cannot speak of it, although it can be read; empty if it can."""
+        if self.dialogue == DIALOGUE:
+            return ""
+        return (
+            f"the study speaks version {self.dialogue} of the dialogue, fedsplit {__version__} "
+            f"here version {DIALOGUE}: use the fedsplit that it was proposed with"
+        )
+
 
 def read_study(content: bytes, known: Mapping[str, type[Analysis]]) -> Study:
     """The study in a message of any source: whatever is not a study raises InputError.
@@ -195,13 +205,11 @@ def read_study(content: bytes, known: Mapping[str, type[Analysis]]) -> Study:
         found = json.loads(content)
     except (ValueError, RecursionError):
         raise InputError("a study that is not JSON") from None
-    if isinstance(found, dict) and found.get("dialogue") != DIALOGUE:
-        raise InputError(
-            f"the study speaks version {str(found.get('dialogue'))[:20]} of the dialogue, fedsplit "
-            f"{__version__} here version {DIALOGUE}: use the fedsplit that it was proposed with"
-        )
     if not isinstance(found, dict) or set(found) != {each.name for each in fields(Study)}:
-        raise InputError("a study with other fields than this fedsplit knows")
+        raise InputError(
+            f"a study with other fields than fedsplit {__version__} knows: use the version that it "
+            "was proposed with"
+        )
 
     def read_analysis(_: type, given: Any) -> Analysis:
         name = given.get("name") if isinstance(given, dict) else None

@@ -321,7 +321,8 @@ class Site:
             raise InputError(f"the study ended on {study.until}")
 
     def _objection(self, study: Study) -> str:
-        return self.policy.objection(study, keys.public_bytes(self._key))
+        own = keys.public_bytes(self._key)
+        return study.other_dialogue or self.policy.objection(study, own)
 
     def _approve(self, state: StudyState, detail: str) -> str:
         self._check(state.study)
@@ -483,6 +484,9 @@ class Site:
         if sent is not None:
             return self._response(inquiry.study, inquiry.number, sent)
         study = state.study
+        if why := study.other_dialogue:  # fedsplit was upgraded in between; the study waits
+            self._say(f"study {study.hash[:8]}: {why}")
+            return self._without_answer(inquiry.study, inquiry.number, "failed", why)
 
         # The question: the one that must come next, or one that belongs to the study.
         if study.secure:

@@ -90,4 +90,6 @@ def _study(site: Site, state: StudyState, now: float) -> StudyStatus:
             waits = "for you: the approval has ended, site approve renews it"
         elif study.until and today > study.until:
             waits = f"for nobody: it ended on {study.until}"
+        elif study.other_dialogue:
+            waits = f"for you: {study.other_dialogue}"
     return StudyStatus(study, state.decision, answered, refused, waits)
