@@ -171,7 +171,14 @@ KINDS: list[tuple[Any, st.SearchStrategy[Any]]] = [
     (Solver, solvers),
     (
         Prox,
-        st.builds(Prox, arrays(), numbers | arrays(), st.none() | arrays(), solvers, st.booleans()),
+        st.builds(
+            Prox,
+            arrays(),
+            numbers,
+            st.none() | arrays(),
+            solvers,
+            st.none() | st.lists(wholes).map(lambda own: np.array(own, dtype=np.int64)),
+        ),
     ),
     (
         Nested,

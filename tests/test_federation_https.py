@@ -351,6 +351,22 @@ def test_a_message_that_is_not_read_yet_does_not_mix_with_the_next_one(
         assert found == {"ada": long[1:11]}
 
 
+def test_a_site_that_reads_on_is_asked_what_came_after_the_message_it_had_not_read(
+    transport: HttpsTransport, made: Path
+) -> None:
+    with Hand(transport, made / "ada") as slow:
+        until(lambda: transport.connected == ["ada"])
+        assert ask(transport, seconds=0.5, ada=bytes(2**26)) == {}  # more than sockets hold
+        with asking(transport, ada=os.urandom(8 * PIECE)) as found:
+            until(lambda: len(transport._peers["ada"].asked) == 2)
+            first, _ = slow.question()
+            while (ticket := slow.question()[0]) == first:
+                pass
+            assert [slow.question()[0] for _ in range(7)] == 7 * [ticket]
+            slow.send(ticket, b"owt")
+        assert found == {"ada": b"owt"}
+
+
 def test_a_reply_that_is_too_large_is_not_read_and_ends_nobody_elses_exchange(
     transport: HttpsTransport, made: Path
 ) -> None:
@@ -985,9 +1001,10 @@ def test_a_frame_that_is_too_large_or_wrong_ends_one_connection(
         raw = hand.socket.get_extra_info("ssl_object")
         assert raw is not None
         assert hand.socket._response.connection is not None
-        assert hand.socket._response.connection.transport is not None
+        transport = hand.socket._response.connection.transport
+        assert transport is not None
         for content in contents:
-            hand.socket._response.connection.transport.write(content)
+            transport.write(content)  # to nowhere, once the other side has had enough
             await asyncio.sleep(0)
 
     with joined(transport, made / "bob"), Hand(transport, made / "ada") as hand:

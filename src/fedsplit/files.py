@@ -115,35 +115,6 @@ def write_durably(path: Path, content: bytes | str, mode: int = 0o666) -> None:
         partial.unlink(missing_ok=True)
 
 
-def append_line(path: Path, line: str) -> None:
-    """Append a line to a file that only its owner may read: durably, or not at all."""
-    created = not path.exists()
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    size = os.fstat(descriptor).st_size
-    with os.fdopen(descriptor, "ab", buffering=0) as file:
-        left = f"{line}\n".encode()
-        try:
-            while left:
-                left = left[file.write(left) :]
-            os.fsync(descriptor)
-            if created:
-                sync(path.parent)
-        except OSError:
-            os.ftruncate(descriptor, size)  # half a line would be taken for another one
-            raise
-
-
-def recover_lines(path: Path) -> list[str]:
-    """The lines of a file; what follows the last line break was cut short, and is cut off."""
-    if not path.exists():
-        return []
-    content = path.read_bytes()
-    complete = content[: content.rfind(b"\n") + 1]
-    if len(complete) < len(content):
-        os.truncate(path, len(complete))
-    return complete.decode(errors="replace").splitlines()
-
-
 def sync(path: Path) -> None:
     """Make a file, or the names in a folder, outlive a loss of power."""
     descriptor = os.open(path, os.O_RDONLY)

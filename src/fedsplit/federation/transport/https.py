@@ -135,7 +135,8 @@ async def send(connection: Connection, ticket: bytes, message: bytes) -> None:
     """Send a message in frames."""
     header = ticket + len(message).to_bytes(TICKET, "little")
     for at in range(0, max(len(message), 1), PIECE):
-        await connection.send_bytes(header + message[at : at + PIECE])
+        # Whoever waits for aiohttp's buffer to drain and is cancelled ends the next sender as well.
+        await asyncio.shield(connection.send_bytes(header + message[at : at + PIECE]))
 
 
 @dataclass
