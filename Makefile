@@ -123,7 +123,7 @@ clean:  ## Remove the virtual environment and caches
 # Without Ray, Flower and the linters: Flower and Ray pin versions of their own.
 $(LOWEST)/installed: pyproject.toml .ci/lowest.py
 	$(PYTHON) -m venv --clear $(LOWEST)
-	$(PYTHON) .ci/lowest.py cvx files sites test > $(LOWEST)/constraints.txt
+	$(PYTHON) .ci/lowest.py cvx dp files sites test > $(LOWEST)/constraints.txt
 	$(LOWEST)/bin/python -m pip install --quiet --constraint $(LOWEST)/constraints.txt \
-	  --editable '.[cvx,files,sites]' pytest pytest-xdist hypothesis statsmodels formulaic
+	  --editable '.[cvx,dp,files,sites]' pytest pytest-xdist hypothesis statsmodels formulaic
 	touch $@

@@ -60,7 +60,7 @@ INSTANCE, NAME = "Fedsplit-Instance", "Fedsplit-Name"
 TLS, its name."""
 NOT_OURS = "is not a coordinator of fedsplit, check the address"
 
-Connection: TypeAlias = web.WebSocketResponse | aiohttp.ClientWebSocketResponse[bool]
+Connection: TypeAlias = "web.WebSocketResponse | aiohttp.ClientWebSocketResponse[bool]"
 Status: TypeAlias = Callable[[str], object]
 
 log = logging.getLogger(__name__)
