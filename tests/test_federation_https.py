@@ -1247,10 +1247,14 @@ class Crooked:
         return asyncio.run_coroutine_threadsafe(self._start(), self._loop).result()
 
     def __exit__(self, *error: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result()
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    async def _stop(self) -> None:
+        await self._runner.cleanup()
+        await asyncio.sleep(0.05)  # for connections to be closed
 
     async def _start(self) -> int:
         self._runner = aiohttp.web.ServerRunner(
