@@ -298,7 +298,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no run": (header(lambda told: told.pop("run")), "not a checkpoint, or is damaged"),
     "another format": (
         header(lambda told: told.update(format=99)),
-        "has format 99, this version reads format 7",
+        "has format 99, this version reads format 8",
     ),
     "another version": (
         header(lambda told: told.update(version="0.0.1")),

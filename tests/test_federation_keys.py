@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 pytest.importorskip("cryptography")
@@ -27,7 +26,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedsplit.errors import InputError, NotAuthorised
 from fedsplit.federation import authority, keys
-from fedsplit.federation.encoding import Unreadable, decode, encode
 
 
 @pytest.fixture
@@ -79,12 +77,11 @@ def test_a_signature_is_of_one_key_one_purpose_and_one_body() -> None:
     public = keys.public_bytes(key)
     signed = keys.sign(key, "response", b"body")
     assert keys.verify(public, "response", signed) == b"body"
-    value = decode(keys.SignedStatement, signed).signature
     for public_key, purpose, data in (
         (keys.public_bytes(other), "response", signed),
         (public, "message", signed),
-        (public, "response", encode(keys.SignedStatement(b"bodY", value))),
-        (public, "response", encode(keys.SignedStatement(b"body", b""))),
+        (public, "response", signed[:-1] + b"Y"),
+        (public, "response", b"body"),
         (public[:31], "response", signed),
         # A purpose and a body that are the same bytes one after the other.
         (public, "message", keys.sign(key, "response", b"messagebody")),
@@ -98,14 +95,14 @@ def test_no_byte_of_a_signed_statement_can_be_changed(at: int) -> None:
     key = Ed25519PrivateKey.generate()
     signed = bytearray(keys.sign(key, "response", b"body"))
     signed[at % len(signed)] ^= 1
-    with pytest.raises((keys.NotAuthentic, Unreadable)):
+    with pytest.raises(keys.NotAuthentic):
         keys.verify(keys.public_bytes(key), "response", bytes(signed))
 
 
 def test_any_bytes_are_no_signed_statement() -> None:
     public = keys.public_bytes(Ed25519PrivateKey.generate())
-    for data in (b"", b"\x00" * 100, msgspec.msgpack.encode({"body": b"x"})):
-        with pytest.raises(Unreadable):
+    for data in (b"", b"\x00" * 100, b"x" * 64):
+        with pytest.raises(keys.NotAuthentic):
             keys.verify(public, "response", data)
 
 

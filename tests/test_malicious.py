@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -104,18 +103,18 @@ def rows_of(federation: Federation, study: Study, name: str) -> list[Any]:
 
 
 LIES: dict[str, Change] = {
-    "a refusal that names others": lambda r: msgspec.structs.replace(
+    "a refusal that names others": lambda r: replace(
         r, outcome="refused", value=b"", reason="enough\nnorth: left\nsouth: left"
     ),
-    "a failure that blames another": lambda r: msgspec.structs.replace(
+    "a failure that blames another": lambda r: replace(
         r, outcome="failed", value=b"", reason="client north: refused by its owner"
     ),
-    "another's exchange": lambda r: msgspec.structs.replace(r, number=r.number + 1),
-    "a number less": lambda r: msgspec.structs.replace(r, value=r.value[:-32]),
-    "a number more": lambda r: msgspec.structs.replace(r, value=r.value + bytes(32)),
-    "nothing": lambda r: msgspec.structs.replace(r, value=b""),
-    "another transcript": lambda r: msgspec.structs.replace(r, transcript=bytes(32)),
-    "no head": lambda r: msgspec.structs.replace(r, value=r.value[:-32], head=None),
+    "another's exchange": lambda r: replace(r, number=r.number + 1),
+    "a number less": lambda r: replace(r, value=r.value[:-32]),
+    "a number more": lambda r: replace(r, value=r.value + bytes(32)),
+    "nothing": lambda r: replace(r, value=b""),
+    "another transcript": lambda r: replace(r, transcript=bytes(32)),
+    "no head": lambda r: replace(r, value=r.value[:-32], head=None),
 }
 
 
@@ -158,7 +157,7 @@ def test_a_member_that_joins_with_a_key_that_no_other_can_use_is_named(
 ) -> None:
     federation = made(tmp_path)
     study = study_of(federation, "secure")
-    bad = lying(federation, "south", 0, lambda r: msgspec.structs.replace(r, value=point))
+    bad = lying(federation, "south", 0, lambda r: replace(r, value=point))
     found = federation.coordinator(Watched(federation, south=bad)).run(study)
     assert isinstance(found, Interruption)
     assert found.missing == {"south": "the key of a partner cannot be used"}
@@ -222,7 +221,7 @@ def test_an_exchange_cannot_be_asked_out_of_order_or_about_other_contributions(
     last = read_message(key, sent[3]["north"])
     assert isinstance(last, Inquiry)
     posts = following.posts
-    other = msgspec.structs.replace
+    other = replace
     stranger = Ed25519PrivateKey.generate()
     own = read_response(bytes.fromhex(study.members["south"]), posts[1])
     wrong: dict[str, Inquiry] = {
@@ -257,9 +256,7 @@ def test_members_to_whom_other_keys_are_shown_send_noise(tmp_path: Path) -> None
     }
     # south has joined with another key than the one that north is shown
     response = read_response(bytes.fromhex(study.members["south"]), joined["south"])
-    forged = write_response(
-        federation.keys["south"], msgspec.structs.replace(response, value=bytes(range(32)))
-    )
+    forged = write_response(federation.keys["south"], replace(response, value=bytes(range(32))))
     shown = {
         **{name: tuple(joined.values()) for name in federation.names},
         "north": (joined["north"], forged, joined["west"]),
@@ -269,7 +266,7 @@ def test_members_to_whom_other_keys_are_shown_send_noise(tmp_path: Path) -> None
         for name in federation.names:
             inquiry = read_message(public_bytes(federation.key), messages[name])
             assert isinstance(inquiry, Inquiry)
-            own = msgspec.structs.replace(inquiry, posts=shown[name], head=None)
+            own = replace(inquiry, posts=shown[name], head=None)
             first[name] = outcome(federation, name, own)
     assert {each.outcome for each in first.values()} <= {"answer", "failed"}
     # the transcripts differ, so that nobody takes the contributions of both for one exchange
@@ -314,13 +311,13 @@ def test_a_backup_that_is_restored_answers_nothing_though_the_coordinator_hides_
         shutil.copy(tmp_path / path.name, path)
     following = read_message(public_bytes(federation.key), sent[4]["north"])
     assert isinstance(following, Inquiry)
-    hidden = msgspec.structs.replace(following, head=None)
+    hidden = replace(following, head=None)
     assert outcome(federation, "north", following).outcome == "failed"
     assert outcome(federation, "north", hidden).outcome in ("failed", "refused")
     again = read_message(public_bytes(federation.key), sent[3]["north"])
     assert isinstance(again, Inquiry)
     # the only answer that it can give is the one that it has given
-    first = outcome(federation, "north", msgspec.structs.replace(again, head=None))
+    first = outcome(federation, "north", replace(again, head=None))
     if first.outcome == "answer":
         assert first.value in sent[4]["north"]
 
@@ -361,7 +358,7 @@ def test_no_change_of_a_message_gets_another_answer_than_the_message(
         signed = read_message(public_bytes(federation.key), messages[name])
         if isinstance(signed, Inquiry) and messages is sent[4]:
             for _ in range(30):
-                changed = msgspec.structs.replace(signed, question=mutated(signed.question, rng))
+                changed = replace(signed, question=mutated(signed.question, rng))
                 if changed.question == signed.question:
                     continue
                 found = outcome(federation, name, changed)

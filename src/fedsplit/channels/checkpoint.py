@@ -28,15 +28,12 @@ from fedsplit.clients.oracle import Clients
 from fedsplit.errors import InputError, TooFewClients
 from fedsplit.version import __version__
 
-FORMAT = 7
+FORMAT = 8
 """The format of the files. Those of another format are refused, untouched."""
 
 HEADER = "checkpoint.json"
 
 ANSWERS = "answers"
-
-ANSWER_LIMIT = 2**36
-"""The most bytes of one answer."""
 
 
 class Checkpoint:
@@ -282,7 +279,7 @@ class JournalledChannel:
 
     def _replay_arrival(self) -> dict[int, Reply]:
         """The arrivals that come next in the old records."""
-        record, _ = self._records.read(self._replayed)
+        record = self._records.read(self._replayed)
         answered = {}
         for heard in record.replies:
             if heard.cohort in self._posted:
@@ -302,7 +299,7 @@ class JournalledChannel:
         return unanswered
 
     def _replay(self, digest: str, requests: Mapping[int, Request]) -> dict[int, Reply]:
-        record, blobs = self._records.read(self._replayed)
+        record = self._records.read(self._replayed)
         if record.digest != digest:
             raise InputError(
                 f"{self._records.path}: question {self._replayed + 1} of this run differs from "
@@ -310,12 +307,12 @@ class JournalledChannel:
                 "start again in another folder"
             )
         replies = {}
-        for heard, blob in zip(record.replies, blobs, strict=True):
+        for heard in record.replies:
             at = heard.cohort
             question = requests[at].question
             value = None
             if heard.outcome == "answer":
-                value = codec.decode(question.answer_type, blob, ANSWER_LIMIT)
+                value = codec.decode(question.answer_type, heard.answer)
                 prepares = any(each.prepares for each in requests[at].parts)
                 if question.repeatable and (prepares or at not in self._prepared):
                     self._unconfirmed[at] = requests[at], value
@@ -358,11 +355,10 @@ class JournalledChannel:
         """The replies, once they are in the records."""
         kept = {at: _kept(request, replies.get(at, SILENT)) for at, request in requests.items()}
         heard = [
-            RecordedReply(at, reply.outcome, len(blob), reply.text, reply.seconds)
+            RecordedReply(at, reply.outcome, blob, reply.text, reply.seconds)
             for at, (reply, blob) in kept.items()
         ]
-        blobs = [blob for _, blob in kept.values()]
-        self._records.append(RecordedQuestion(digest, self._time, heard), blobs, self._every)
+        self._records.append(RecordedQuestion(digest, self._time, heard), self._every)
         self._replayed += 1
         self._recorded = True
         return {at: reply for at, (reply, _) in kept.items()}
@@ -399,7 +395,7 @@ def _kept(request: Request, reply: Reply) -> tuple[Reply, bytes]:
         return reply, b""
     try:
         blob = codec.encode(reply.value)
-        value = codec.decode(request.question.answer_type, blob, ANSWER_LIMIT)
+        value = codec.decode(request.question.answer_type, blob)
         return reply._replace(value=value), blob
     except (InputError, TypeError) as error:
         text = f"an answer that cannot be read ({error})"

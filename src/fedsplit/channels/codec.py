@@ -1,21 +1,24 @@
 """Plain values as bytes and back: messages between organisations, and checkpoints. Never pickle.
 
 A message is ``fsp2``, the length of its header in four bytes, the header, and the raw contents of
-its arrays in order, all little-endian; the header and each array are zero-padded to a multiple of
-eight bytes, so that arrays can be used where they lie. The header is MessagePack. Lists, tuples and
-sets are arrays there, mappings are maps, a dataclass or NamedTuple is a map of its fields with the
-name of its class under ``class``, and a NumPy array is an extension whose code is one of ``DTYPES``
-and whose data are the lengths of the axes, eight bytes each.
+its arrays and byte strings in order, all little-endian; the header and each of these are
+zero-padded to a multiple of eight bytes, so that arrays can be used where they lie. The header is
+MessagePack. Lists, tuples and sets are arrays there, mappings are maps, a dataclass or NamedTuple
+is a map of all its fields with the name of its class under ``class``, and a NumPy array or a byte
+string is an extension whose code is one of ``DTYPES`` and whose data are the lengths of the axes,
+eight bytes each.
 
 The reader states the type it expects, and msgspec reads nothing else. A class name in a message
-only selects among the classes of that type; it never leads to an import.
+only selects among the classes of that type; it never leads to an import. A value has one encoding,
+so that a signature, a digest and a log of it speak of the same bytes.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import cache
 from reprlib import repr as short
 from types import GenericAlias, NoneType, UnionType
@@ -23,7 +26,6 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import msgspec
 import numpy as np
-from msgspec import UNSET, UnsetType
 from msgspec.msgpack import Ext
 
 from fedsplit.errors import InputError
@@ -39,8 +41,9 @@ LARGEST_HEADER = 2**24
 TAG = "class"
 """Key of the class name of a record; as a keyword of Python it is never the name of a field."""
 
-DTYPES = {1: np.dtype("<f8"), 2: np.dtype("<i8"), 3: np.dtype("?")}
-"""Array types by the code of their MessagePack extension."""
+BYTES = 4
+DTYPES = {1: np.dtype("<f8"), 2: np.dtype("<i8"), 3: np.dtype("?"), BYTES: np.dtype("u1")}
+"""Array types by the code of their MessagePack extension; the last is that of byte strings."""
 
 INTEGER = Annotated[int, msgspec.Meta(le=2**63 - 1)]  # MessagePack has unsigned ones too
 SCALARS: Mapping[Any, Any] = {
@@ -58,10 +61,15 @@ def encode(value: object) -> bytes:
     """Encode a value so that equal values of equal types give equal bytes, and so equal digests.
 
     Supported are None, bool, int (64 bits, signed), float (every bit is kept), str, list, tuple,
-    set, frozenset, mappings with keys of str, int, float or bool (their order is kept), arrays of
-    float64, int64 or bool, NumPy scalars, dataclasses and NamedTuples. Any other type raises
-    ``TypeError``: it is a mistake in the program, not in its input.
+    set, frozenset, mappings with keys of str, int, float or bool (their order is kept), bytes,
+    arrays of float64, int64 or bool, NumPy scalars, dataclasses and NamedTuples. Any other type
+    raises ``TypeError``: it is a mistake in the program, not in its input.
     """
+    return b"".join(encoded_parts(value))
+
+
+def encoded_parts(value: object) -> list[Any]:
+    """The encoding of a value in parts, of which the large ones are not copied."""
     arrays: list[Any] = []
     try:
         header = msgspec.msgpack.encode(_plain(value, arrays))
@@ -72,32 +80,30 @@ def encode(value: object) -> bytes:
             f"a message holds at most {LARGEST_HEADER} bytes beside its arrays, got {len(header)}"
         )
     length = len(header).to_bytes(4, "little")
-    return b"".join([MAGIC, length, header, bytes(-len(header) % 8), *arrays])
+    return [MAGIC, length, header, bytes(-len(header) % 8), *arrays]
 
 
-def decode(kind: Any, data: bytes, largest: int = 2**30) -> Any:
+def decode(kind: Any, data: bytes) -> Any:
     """Decode a message that must hold a value of the given type.
+
+    How many bytes are read at all is decided by the transport, which knows what is expected.
 
     Parameters
     ----------
     kind : type
-        Composed of int, float, bool, str, None, Literal, unions, list and Sequence (both give a
-        list), tuple, set, frozenset, dict and Mapping (both give a dict), NDArray, dataclasses,
-        NamedTuples, ``ProxSolver`` and ``Statistic``. Any other type raises ``TypeError``, as does
-        a union of two collections, or of a mapping and a record. Where a float is expected an int
-        is accepted, and stays one.
+        Composed of int, float, bool, str, bytes, None, Literal, unions, list and Sequence (both
+        give a list), tuple, set, frozenset, dict and Mapping (both give a dict), NDArray,
+        dataclasses, NamedTuples, ``ProxSolver`` and ``Statistic``. Any other type raises
+        ``TypeError``, as does a union of two collections, or of a mapping and a record. Where a
+        float is expected an int is accepted, and stays one.
     data : bytes
         The message, from any source: whatever is not a message of this type raises ``InputError``.
-    largest : int
-        Maximum size of the message in bytes.
 
     Returns
     -------
     Any
         The value. Its arrays are aligned, C-contiguous, read-only views of ``data``.
     """
-    if len(data) > largest:
-        raise InputError(f"message: expected at most {largest} bytes, got {len(data)}")
     end = 8 + int.from_bytes(data[4:8], "little")
     body = end + -end % 8
     known = data[:4] == MAGIC and end <= 8 + LARGEST_HEADER and body <= len(data)
@@ -115,16 +121,25 @@ def decode(kind: Any, data: bytes, largest: int = 2**30) -> Any:
         raise InputError(f"message{path.rstrip('`')}: {what}") from None
     except RecursionError:
         raise InputError("message: expected less nesting") from None
-    # msgspec keeps the last of several values of one key, and reads numbers of any length. It
-    # writes the length of a record in three bytes where one is enough without absent fields.
-    sent = data[8:end]
-    if msgspec.msgpack.encode(header) != sent and msgspec.msgpack.encode(_bare(header)) != sent:
+    # msgspec keeps the last of several values of one key, and reads numbers of any length
+    if msgspec.msgpack.encode(header) != data[8:end]:
         raise InputError("message: expected each key once, in order, and the shortest numbers")
     reader = _Reader(data, body)
     value = reader.read(kind, header, "message")
     if reader.end != len(data):
         raise InputError(f"message: expected {reader.end} bytes, got {len(data)}")
     return value
+
+
+def digest(*parts: bytes) -> bytes:
+    """Return the SHA-256 of several byte strings, each preceded by its length.
+
+    No two different sequences of parts are read as the same bytes.
+    """
+    state = hashlib.sha256()
+    for part in parts:
+        state.update(len(part).to_bytes(8, "little") + part)
+    return state.digest()
 
 
 def _plain(value: Any, arrays: list[Any]) -> Any:
@@ -138,9 +153,12 @@ def _plain(value: Any, arrays: list[Any]) -> Any:
         return value
     if kind in (list, tuple):
         return [_plain(each, arrays) for each in value]
+    if kind is bytes:
+        arrays += [value, bytes(-len(value) % 8)]
+        return Ext(BYTES, len(value).to_bytes(8, "little"))
     if kind is np.ndarray:
         for code, dtype in DTYPES.items():
-            if value.dtype.name == dtype.name:
+            if value.dtype.name == dtype.name and code != BYTES:
                 content = np.asarray(value, dtype, order="C")
                 arrays += [content.data, bytes(-content.nbytes % 8)]
                 return Ext(code, np.array(value.shape, "<i8").tobytes())
@@ -159,19 +177,6 @@ def _plain(value: Any, arrays: list[Any]) -> Any:
     if isinstance(value, np.generic) and type(value.item()) in (bool, int, float, str):
         return _plain(value.item(), arrays)
     raise TypeError(f"a value of type {kind.__qualname__} cannot be sent")
-
-
-def _bare(header: Any) -> Any:
-    """What msgspec has read, with plain mappings in place of records."""
-    if isinstance(header, msgspec.Struct):
-        parts = {name: _bare(getattr(header, name)) for name in header.__struct_fields__}
-        given = {name: part for name, part in parts.items() if part is not UNSET}
-        return {TAG: header.__struct_config__.tag, **given}
-    if isinstance(header, list | tuple):
-        return [_bare(each) for each in header]
-    if isinstance(header, dict):
-        return {key: _bare(each) for key, each in header.items()}
-    return header
 
 
 class _Reader:
@@ -210,16 +215,16 @@ class _Reader:
         return collection
 
     def _record(self, found: Any, place: str) -> Any:
-        parts = {}
-        for name, (hint, _) in _fields(found.__kind__).items():
-            if getattr(found, name) is not UNSET:
-                parts[name] = self.read(hint, getattr(found, name), f"{place}.{name}")
+        parts = {
+            name: self.read(hint, getattr(found, name), f"{place}.{name}")
+            for name, hint in _fields(found.__kind__).items()
+        }
         try:
             return found.__kind__(**parts)
         except (ValueError, ArithmeticError) as error:
             raise InputError(f"{place}: {' '.join(str(error).split())[:300]}") from None
 
-    def _array(self, kind: Any, found: Ext, place: str) -> np.ndarray[Any, Any]:
+    def _array(self, kind: Any, found: Ext, place: str) -> np.ndarray[Any, Any] | bytes:
         codes = [code for each in _members(kind) if (code := _code(each))]
         if found.code not in codes:
             names = [DTYPES[code].name for code in codes]
@@ -232,6 +237,7 @@ class _Reader:
         shape = np.frombuffer(lengths[: len(lengths) // 8 * 8], "<i8").tolist()
         # NumPy would take a single -1 for as many entries as there are bytes.
         whole = len(lengths) % 8 == 0 and min(shape, default=0) >= 0
+        whole &= found.code != BYTES or len(shape) == 1
         with suppress(TypeError, ValueError):  # too few bytes, or too many or too long axes
             array: np.ndarray[Any, Any] = np.ndarray(shape, dtype, self.data, self.end)
             last = self.end + array.nbytes
@@ -240,7 +246,7 @@ class _Reader:
             boolean = dtype != np.bool_ or array.view(np.uint8).max(initial=0) <= 1
             if whole and boolean and self.data[last : last + len(padding)] == padding:
                 self.end = last + len(padding)
-                return array
+                return array.tobytes() if found.code == BYTES else array
         raise InputError(
             f"{place}: expected {dtype.name} of shape {short(shape)} at byte {self.end}, "
             "got other bytes"
@@ -279,10 +285,7 @@ def _schema(kind: Any) -> Any:
         raise TypeError(f"nothing can be read as {kind}")
     return msgspec.defstruct(
         kind.__name__,
-        [
-            (name, _schema(hint)) if required else (name, _schema(hint) | UnsetType, UNSET)
-            for name, (hint, required) in _fields(kind).items()
-        ],
+        [(name, _schema(hint)) for name, hint in _fields(kind).items()],
         tag_field=TAG,
         tag=kind.__name__,
         forbid_unknown_fields=True,
@@ -304,7 +307,9 @@ def _members(kind: Any) -> list[Any]:
 
 
 def _code(kind: Any) -> int:
-    """Return the extension code of an NDArray, or 0."""
+    """Return the extension code of an NDArray or of bytes, or 0."""
+    if kind is bytes:
+        return BYTES
     if get_origin(kind) is np.ndarray:
         scalar = get_args(get_args(kind)[1])[0]
         for code, dtype in DTYPES.items():
@@ -318,13 +323,9 @@ def _is_record(kind: Any) -> bool:
 
 
 @cache
-def _fields(kind: Any) -> dict[str, tuple[Any, bool]]:
-    """Return the type of each field of a record, and whether it must be given."""
+def _fields(kind: Any) -> dict[str, Any]:
+    """Return the type of each field of a record."""
     hints = get_type_hints(kind)
-    if not is_dataclass(kind):
-        return {name: (hints[name], name not in kind._field_defaults) for name in kind._fields}
-    return {
-        each.name: (hints[each.name], each.default is MISSING and each.default_factory is MISSING)
-        for each in fields(kind)
-        if each.init
-    }
+    if is_dataclass(kind):
+        return {each.name: hints[each.name] for each in fields(kind) if each.init}
+    return {name: hints[name] for name in kind._fields}

@@ -2,8 +2,8 @@
 
 A record on disk is a head of ``HEAD`` bytes and its content. The head is ``MARK``, the length of
 the content in eight bytes, the SHA-256 of the content, and the CRC-32 of all these. The content is
-the length of an encoded ``RecordedQuestion`` in eight bytes, that itself, and the answers. Integers
-are little-endian. Why this is not SQLite: docs/decisions.md.
+an encoded ``RecordedQuestion``. Integers are little-endian. Why this is not SQLite:
+docs/decisions.md.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ HEAD = 48
 
 
 class RecordedReply(NamedTuple):
-    """One cohort's reply, without its answer.
+    """One cohort's reply.
 
     Attributes
     ----------
     cohort : int
     outcome : str
-    size : int
-        The length of the encoded answer, which follows the record; 0 without an answer.
+    answer : bytes
+        Encoded; empty without an answer.
     text : str
     seconds : float
     """
 
     cohort: int
     outcome: Outcome
-    size: int
+    answer: bytes
     text: str
     seconds: float
 
@@ -115,7 +115,7 @@ class Records:
         while (end := self._next_end(size)) is not None:
             self._ends.append(end)
         if len(self):
-            last, _ = self.read(len(self) - 1)
+            last = self.read(len(self) - 1)
             if any(reply.outcome != "answer" for reply in last.replies):
                 self._ends.pop()
         self._file.truncate(self._ends[-1])
@@ -139,27 +139,20 @@ class Records:
             f"{self.path}: record {len(self) + 1} is damaged: start again in another folder"
         )
 
-    def read(self, number: int) -> tuple[RecordedQuestion, list[bytes]]:
-        """Return a record, counted from 0, and the encoded answers of its replies."""
+    def read(self, number: int) -> RecordedQuestion:
+        """Return a record, counted from 0."""
         begin = self._ends[number] + HEAD
         content = self._bytes(begin, self._ends[number + 1] - begin)
-        end = 8 + int.from_bytes(content[:8], "little")
-        record: RecordedQuestion = codec.decode(RecordedQuestion, content[8:end])
-        answers = []
-        for reply in record.replies:
-            answers.append(content[end : end + reply.size])
-            end += reply.size
-        return record, answers
+        record: RecordedQuestion = codec.decode(RecordedQuestion, content)
+        return record
 
     def _bytes(self, begin: int, size: int) -> bytes:
         self._file.seek(begin)
         return self._file.read(size)
 
-    def append(self, record: RecordedQuestion, answers: Sequence[bytes], every: int) -> None:
+    def append(self, record: RecordedQuestion, every: int) -> None:
         """Add a record; once ``every`` records wait to be written, write them."""
-        encoded = codec.encode(record)
-        # Parts, not one bytes object: a proof's answers can be gigabytes.
-        content = [len(encoded).to_bytes(8, "little"), encoded, *answers]
+        content = codec.encoded_parts(record)
         digest = hashlib.sha256()
         for part in content:
             digest.update(part)

@@ -10,9 +10,9 @@ from typing import TypeAlias
 
 from fedsplit import fixed_point
 from fedsplit.channels.channel import Reply, Request, TimelessChannel
+from fedsplit.channels.codec import digest
 from fedsplit.errors import InputError
 from fedsplit.federation import masks
-from fedsplit.federation.encoding import digest
 from fedsplit.federation.journal import Journal, Recorded
 from fedsplit.federation.keys import SigningKey
 from fedsplit.federation.messages import (

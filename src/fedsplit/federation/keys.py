@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
-import msgspec
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -13,8 +12,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from fedsplit.channels.codec import digest
 from fedsplit.errors import InputError
-from fedsplit.federation import encoding
 
 Purpose: TypeAlias = Literal["message", "response"]
 SigningKey: TypeAlias = Ed25519PrivateKey
@@ -24,37 +23,29 @@ class NotAuthentic(InputError):
     """A message whose signature is not that of the expected key."""
 
 
-class SignedStatement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The encoding of a statement, and a signature on it."""
-
-    body: bytes
-    signature: bytes
-
-
 def public_bytes(key: Ed25519PrivateKey | X25519PrivateKey) -> bytes:
     """Return the 32 bytes of the public half of a key."""
     return key.public_key().public_bytes_raw()
 
 
 def sign(key: SigningKey, purpose: Purpose, body: bytes) -> bytes:
-    """Return the encoding of a ``SignedStatement``.
+    """Return a statement with a signature of 64 bytes before it.
 
     The purpose is signed too: a signature on a reply can never pass for one on a study.
     """
     # A digest of both with their lengths: no purpose and body can be read as another pair.
-    signature = key.sign(encoding.digest(purpose.encode(), body))
-    return encoding.encode(SignedStatement(body, signature))
+    return key.sign(digest(purpose.encode(), body)) + body
 
 
 def verify(public: bytes, purpose: Purpose, data: bytes) -> bytes:
-    """Return the body of an encoded ``SignedStatement``, or raise ``NotAuthentic``."""
-    signed = encoding.decode(SignedStatement, data)
+    """Return the statement that was signed, or raise ``NotAuthentic``."""
+    signature, body = data[:64], data[64:]
     try:
         key = Ed25519PublicKey.from_public_bytes(public)
-        key.verify(signed.signature, encoding.digest(purpose.encode(), signed.body))
+        key.verify(signature, digest(purpose.encode(), body))
     except (InvalidSignature, ValueError):
         raise NotAuthentic(f"this {purpose} is not signed by the expected key") from None
-    return signed.body
+    return body
 
 
 def agree(own: bytes, partner: bytes) -> bytes:

@@ -7,15 +7,11 @@ field of it names another site, so that no site can state anything about another
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
-import msgspec
-
-from fedsplit.federation import encoding
+from fedsplit.channels import codec
 from fedsplit.federation.keys import SigningKey, sign, verify
-
-Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
-"""A number that every database and every program can hold."""
 
 JOINING = 0
 """Number of the exchange in which sites join a study; question k of it is exchange k."""
@@ -24,20 +20,28 @@ ENVELOPE = 4096
 """The most bytes of a response beside its value: hashes, a signature, a reason of a few lines."""
 
 
-class LogHead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+@dataclass(frozen=True)
+class LogHead:
     """The last entry of a site's log: its number, and the hash of the chain up to it."""
 
-    number: Number
-    hash: Annotated[bytes, msgspec.Meta(max_length=32)]
+    number: int
+    hash: bytes
+
+    def __post_init__(self) -> None:
+        check_number(self.number)
+        if len(self.hash) > 32:
+            raise ValueError(f"a hash of {len(self.hash)} bytes")
 
 
-class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="proposal"):
+@dataclass(frozen=True)
+class Proposal:
     """Asks a site to join a study, which travels in its canonical form."""
 
     study: bytes
 
 
-class Inquiry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="inquiry"):
+@dataclass(frozen=True)
+class Inquiry:
     """Asks one question.
 
     Attributes
@@ -57,13 +61,17 @@ class Inquiry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="inqu
     """
 
     study: bytes
-    number: Number
+    number: int
     question: bytes
     posts: tuple[bytes, ...] = ()
     head: LogHead | None = None
 
+    def __post_init__(self) -> None:
+        check_number(self.number)
 
-class Ending(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ending"):
+
+@dataclass(frozen=True)
+class Ending:
     """Ends a study, with its result for the owner; no question of it is answered afterwards."""
 
     study: bytes
@@ -73,7 +81,8 @@ class Ending(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="endin
 Message: TypeAlias = Proposal | Inquiry | Ending
 
 
-class Response(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+@dataclass(frozen=True)
+class Response:
     """What a site replies to one message.
 
     Attributes
@@ -95,33 +104,41 @@ class Response(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     study: bytes
-    number: Number
+    number: int
     outcome: Literal["answer", "waiting", "refused", "failed"]
     value: bytes = b""
     transcript: bytes = b""
     reason: str = ""
     head: LogHead | None = None
 
+    def __post_init__(self) -> None:
+        check_number(self.number)
+
+
+def check_number(number: int) -> None:
+    """Raise ValueError unless every database and every program can hold a number."""
+    if not 0 <= number < 2**53:
+        raise ValueError(f"a number of {number}")
+
 
 def write_message(key: SigningKey, message: Message) -> bytes:
     """Return a message of the coordinator, signed."""
-    return sign(key, "message", encoding.encode(message))
+    return sign(key, "message", codec.encode(message))
 
 
 def read_message(coordinator: bytes, data: bytes) -> Message:
     """Return the message in some bytes, which the coordinator's key must have signed."""
-    found: Message = encoding.decode(Message, verify(coordinator, "message", data))  # type: ignore[arg-type]  # a union of types
-    return found
+    return codec.decode(Message, verify(coordinator, "message", data))  # type: ignore[no-any-return]
 
 
 def write_response(key: SigningKey, response: Response) -> bytes:
     """Return a response of a site, signed."""
-    return sign(key, "response", encoding.encode(response))
+    return sign(key, "response", codec.encode(response))
 
 
 def read_response(site: bytes, data: bytes) -> Response:
     """Return the response in some bytes, which the site's key must have signed."""
-    return encoding.decode(Response, verify(site, "response", data))
+    return codec.decode(Response, verify(site, "response", data))  # type: ignore[no-any-return]
 
 
 def one_line(text: str, most: int = 300) -> str:

@@ -18,9 +18,6 @@ from fedsplit.regression.client.questions import FIT_QUESTIONS, SumQuestion
 ALLOWED: Mapping[str, type[Question]] = {**FIT_QUESTIONS, **QUESTIONS}
 """Every question that a site answers, by name."""
 
-LARGEST = 2**31
-"""The most bytes of a question or an answer."""
-
 
 def encode_request(request: Request) -> bytes:
     """A request as bytes; which study and exchange it belongs to is said around it."""
@@ -37,7 +34,7 @@ def decode_request(data: bytes) -> Request:
         raise RequestError(f"the question {name[:40]!r} is not allowed here")
     expected: Any = tuple[str, int, bool, _preparation(), known]  # type: ignore[misc]  # known when it runs
     try:
-        key, m, sums, preparation, question = codec.decode(expected, body, LARGEST)
+        key, m, sums, preparation, question = codec.decode(expected, body)
     except InputError as error:
         raise RequestError(f"a question that cannot be read ({error})") from None
     return Request(question, key, m, preparation, sums=sums)
@@ -73,7 +70,7 @@ def decode_answer(request: Request, data: bytes) -> Any:
     InputError
         If it is not of the type that was asked for, or has a number that no data can have.
     """
-    value = codec.decode(request.question.answer_type, data, LARGEST)
+    value = codec.decode(request.question.answer_type, data)
     largest = largest_number(value)
     # the squares of larger numbers overflow: no column or cost of real data has them
     if largest > 1e150:

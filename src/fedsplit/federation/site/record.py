@@ -11,9 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
-import msgspec
-
-from fedsplit.federation import encoding
+from fedsplit.channels import codec
 from fedsplit.federation.database import Database
 from fedsplit.federation.messages import LogHead
 from fedsplit.federation.study import Analysis, Study, read_study
@@ -50,7 +48,7 @@ Event: TypeAlias = Literal[
 Decision: TypeAlias = Literal["undecided", "approved", "declined", "ended"]
 
 
-class LogEntry(msgspec.Struct, frozen=True):
+class LogEntry(NamedTuple):
     """One entry of the log.
 
     Attributes
@@ -203,8 +201,8 @@ class Record(Database):
         # In the transaction of what it records: the head that is sent is the one that is stored.
         last = self.head()
         entry = LogEntry(last.number + 1, self.now(), study, exchange, event, detail, content)
-        chained = encoding.digest(last.hash, encoding.encode(entry))
-        row = *msgspec.structs.astuple(entry), chained
+        chained = codec.digest(last.hash, codec.encode(entry))
+        row = *entry, chained
         self.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *row)
         return LogHead(entry.number, chained)
 
@@ -238,7 +236,7 @@ class Record(Database):
         """The number of the first entry that does not continue the chain; 0 if all of them do."""
         chain = b""
         for number, (entry, stored) in enumerate(self.chained(), start=1):
-            chain = encoding.digest(chain, encoding.encode(entry))
+            chain = codec.digest(chain, codec.encode(entry))
             if chain != stored or entry.number != number:
                 return number
         return 0
