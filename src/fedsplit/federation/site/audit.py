@@ -1,8 +1,9 @@
-"""An audit of a site's record: the chain of its log, and every answer computed again."""
+"""Every answer in a site's record computed again: for an audit, and for what they disclosed."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import sys
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedsplit import fixed_point
@@ -95,6 +96,38 @@ def audited(site: Site, head: LogHead | None = None) -> Audit:
         except InputError as error:
             found.wrong.append((entry.number, f"cannot be computed again: {error}"))
     return found
+
+
+def recall(site: Site, last: LogHead) -> None:
+    """Enter what was disclosed after an answer into the machine's record, which has lost it.
+
+    Parameters
+    ----------
+    site : Site
+    last : LogHead
+        The head of the site's log before the last answer that this record has.
+    """
+    # what was answered is disclosed, whatever the rules are now
+    most, own = sys.maxsize, site.policy.about_rows
+    rules = replace(
+        own, smallest=1, rows=1, parameters=most, predictor=most, points=most, leverage=None
+    )
+    answers = [e for e in site.record.log() if e.event == "answer" and e.exchange != JOINING]
+    replays: dict[bytes, _Replay] = {}
+    for study in {each.study for each in answers if each.number > last.number + 1}:
+        for entry in (each for each in answers if each.study == study):
+            state, sent = _answer(site, entry)
+            source, known = site.copies.open(state.copy)
+            privacy = getattr(state.study.analysis, "privacy", None)
+            if privacy is not None:
+                site.disclosed.spend(known, study, privacy.epsilon, privacy.delta)
+                break
+            if study not in replays:
+                ledger = site.disclosed.ledger(known)
+                rows = StudyRows(site.policy.name, source, known.ids, ledger, rules)
+                replays[study] = _Replay(rows, None)
+            _, memory = _again(site, state, sent, replays[study])
+            replays[study] = replays[study]._replace(memory=memory)
 
 
 def _answer(site: Site, entry: LogEntry) -> tuple[StudyState, Sent]:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from fedsplit.arrays import Array
 from fedsplit.errors import StateError
 from fedsplit.federation.database import Database
+from fedsplit.federation.messages import LogHead
 from fedsplit.federation.site.row_hashes import Change, Hashes, change, matched, views
 from fedsplit.regression.client.guards.ledger import Basis, Disclosed, DisclosureLedger
 
@@ -34,8 +35,11 @@ CREATE TABLE entries (
     family INTEGER, key TEXT, sums TEXT NOT NULL, tags TEXT NOT NULL, PRIMARY KEY (family, key));
 CREATE TABLE spent (
     family INTEGER, study BLOB, epsilon REAL NOT NULL, delta REAL NOT NULL,
-    PRIMARY KEY (family, study))
+    PRIMARY KEY (family, study));
 """
+
+SITES = "CREATE TABLE sites (key BLOB PRIMARY KEY, number INTEGER NOT NULL, hash BLOB NOT NULL)"
+"""By site, the head of its log before the last answer whose sums are here."""
 
 
 class Known(NamedTuple):
@@ -72,7 +76,7 @@ class DisclosedRows(Database):
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # A site's own database has every answer as well, and waits for the disk.
-        super().__init__(path, SCHEMA, 1, durable=False)
+        super().__init__(path, SCHEMA + SITES, 2, durable=False, upgrades={1: SITES})
         # By family, so that the next study of the same rows does not begin with the first entry.
         self._bases: dict[int, Basis] = {}
         with self.transaction():
@@ -119,6 +123,15 @@ class DisclosedRows(Database):
             if other is not None and other.family == known.family:
                 found.append([change(*each) for each in views(*common_hashes(other, known))])
         return found
+
+    def head(self, site: bytes) -> LogHead:
+        """The head of a site's log before its last answer whose sums are here."""
+        rows = self.execute("SELECT number, hash FROM sites WHERE key = ?", site)
+        return LogHead(*rows[0]) if rows else LogHead(0, b"")
+
+    def note_head(self, site: bytes, head: LogHead) -> None:
+        row = site, head.number, head.hash
+        self.execute("INSERT OR REPLACE INTO sites VALUES (?, ?, ?)", *row)
 
     def ledger(self, known: Known) -> RecordedLedger:
         """What was disclosed of the rows of a copy, and of those that came with others."""

@@ -255,6 +255,11 @@ class Record(Database):
             values.append(study)
         return int(self.scalar(statement, *values))
 
+    def last_answer(self) -> int:
+        """The entry of the log with the last answer to a question; 0 if there is none."""
+        statement = "SELECT max(number) FROM log WHERE event = 'answer' AND exchange > 0"
+        return int(self.scalar(statement) or 0)
+
     def studies_begun(self, since: float) -> set[bytes]:
         """The studies of which questions were answered since then."""
         statement = (

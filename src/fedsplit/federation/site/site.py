@@ -36,7 +36,7 @@ from fedsplit.federation.messages import (
 )
 from fedsplit.federation.questions import decode_request, encode_answer, encode_request
 from fedsplit.federation.regression import ANALYSES
-from fedsplit.federation.site.audit import Audit, audited
+from fedsplit.federation.site.audit import Audit, audited, recall
 from fedsplit.federation.site.copies import Copies
 from fedsplit.federation.site.disclosed import DisclosedRows, Known
 from fedsplit.federation.site.folder import check_complete, check_format, create, opened
@@ -215,8 +215,8 @@ class Site:
         note, copy = "", "" if state is None else state.copy
         try:
             self._check(study)
-            if not copy:
-                with self._lock, self._transaction():
+            with self._lock, self._transaction():
+                if not copy:
                     copy, note = self._frozen()
             source, known = self.copies.open(copy)
             names = source.names()
@@ -675,7 +675,18 @@ class Site:
         same entries, which then are there.
         """
         with self.record.transaction(), self.disclosed.transaction():
+            self._compare()
             yield
+
+    def _compare(self) -> None:
+        """Compare both databases: one that was restored, or lost in a power cut, is older."""
+        last = self.disclosed.head(keys.public_bytes(self._key))
+        if not self.record.contains(last):
+            raise StateError(LOG_SHORT)
+        if self.record.last_answer() > last.number + 1:
+            self.watch("what was disclosed is computed again: the machine's record has lost it")
+            recall(self, last)
+            self.disclosed.note_head(keys.public_bytes(self._key), self.record.head())
 
     def _record(
         self,
@@ -690,6 +701,7 @@ class Site:
         """Record an answer as it is sent, now and whenever it is asked for again."""
         # The log binds what was asked and what was answered; the bytes are in the table beside it.
         content = digest(asked, value)
+        self.disclosed.note_head(keys.public_bytes(self._key), self.record.head())
         head = self.record.append(study.digest, number, "answer", detail, content)
         sent = Sent(asked, question, value, transcript, head)
         self.record.keep(study.digest, number, sent)
