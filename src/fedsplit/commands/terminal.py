@@ -8,6 +8,7 @@ import shlex
 import sys
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import cache
 from importlib.metadata import requires
@@ -67,7 +68,8 @@ def show_key(key: bytes) -> None:
 
 def say(line: str) -> None:
     """Print on stderr what happens, with the time; texts of others may be in it."""
-    typer.echo(printable(wrapped(f"{datetime.now():%H:%M:%S} {line}", indent=9)), err=True)
+    with suppress(OSError):  # a terminal that is gone changes nothing
+        typer.echo(printable(wrapped(f"{datetime.now():%H:%M:%S} {line}", indent=9)), err=True)
 
 
 def live() -> bool:

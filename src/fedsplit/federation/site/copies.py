@@ -3,25 +3,29 @@
 Sums before and after one patient was added differ by this patient. So a study is answered from a
 copy of the rows that is taken when it is approved: of a file, byte for byte, as every format has
 its own types, or of the result of a query. A copy is named by the hash of its contents, and two
-studies of unchanged rows share it.
+studies of unchanged rows share it. How the file is read belongs to it: unless that is the usual
+way, the copy is a list with this one file, which has the codes of missing values, decimal mark,
+dates and names that held when it was frozen.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from hashlib import file_digest
 from pathlib import Path
 
 from fedsplit import files
 from fedsplit.data.files.formats import suffix_of
 from fedsplit.data.files.sql import QueryTable
-from fedsplit.data.reading import Reading
+from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.data.sources import sources
 from fedsplit.data.tables import Source
 from fedsplit.errors import InputError, StateError
 from fedsplit.federation.site.disclosed import DisclosedRows, Known
 from fedsplit.federation.site.row_hashes import Hashes, cell_hashes, column_names
+from fedsplit.federation.tables import in_toml
 from fedsplit.files import Stamp
 
 
@@ -93,52 +97,78 @@ class Copies:
         """Write the rows as they are now, with the hashes of their cells."""
         source = self.current()
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        suffix = ".parquet"
+        if not isinstance(source, QueryTable):
+            suffix = "" if source.path is None else suffix_of(source.path) or ""
+        path = self._written(lambda partial: _write(source, partial), suffix)
+        if source.reading != PLAIN:
+            keys = {"path": path.name, **asdict(source.reading)}
+            lines = [f"{key} = {in_toml(each)}\n" for key, each in keys.items()]
+            content = "".join(["[clients.rows]\n", *lines]).encode()
+            path = self._written(lambda partial: partial.write_bytes(content), ".toml")
+        frozen = _source(path)
+        columns = column_names(frozen)
+        return path, columns, cell_hashes(frozen, columns, self._disclosed.key)
+
+    def _written(self, write: Callable[[Path], object], suffix: str) -> Path:
+        """The path of what ``write`` writes, which has the name of its hash."""
         partial = self._folder / ".partial"
         partial.unlink(missing_ok=True)
         try:
-            suffix = _write(source, partial)
+            write(partial)
             files.sync(partial)
-            with partial.open("rb") as file:
-                name = file_digest(file, "sha256").hexdigest() + suffix
-            path = self._folder / name
+            path = self._folder / f"{_hash(partial)}{suffix}"
             if not path.exists():
                 partial.chmod(0o400)
                 partial.rename(path)  # a file that has its name is complete
                 files.sync(self._folder)
         finally:
             partial.unlink(missing_ok=True)
-        frozen = self._source(path)
-        columns = column_names(frozen)
-        return path, columns, cell_hashes(frozen, columns, self._disclosed.key)
+        return path
 
     def open(self, name: str) -> tuple[Source, Known]:
         """The rows of a copy, which must be as it was when it was taken."""
         path = self._folder / name
         known = self._disclosed.copy(name)
+        _check(path)
         try:
-            with path.open("rb") as file:
-                same = file_digest(file, "sha256").hexdigest() == name.partition(".")[0]
-        except OSError as error:
-            raise StateError(f"{path}: cannot be read ({error.strerror}): restore it") from None
-        if not same:
-            raise StateError(f"{path}: was changed since it was frozen: restore it from a backup")
-        source = self._source(path)
+            source = _source(path)
+        except InputError as error:  # a list whose file is missing
+            raise StateError(f"{error}: restore it") from None
+        if source.path is not None and source.path != path:
+            _check(source.path)
         if known is None:  # the record of the machine is another one
             columns = column_names(source)
             hashes = cell_hashes(source, columns, self._disclosed.key)
             known = self._disclosed.add_copy(name, columns, hashes)
         return source, known
 
-    def _source(self, path: Path) -> Source:
-        [found] = sources(str(path), reading=self._reading)
-        return found
+
+def _source(path: Path) -> Source:
+    [found] = sources(str(path))
+    return found
 
 
-def _write(source: Source, partial: Path) -> str:
-    """Write the rows of a source into a file, and return its suffix."""
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
+def _check(path: Path) -> None:
+    """Raise StateError for a part of a copy that is not as it was when it was frozen."""
+    try:
+        same = _hash(path) == path.name.partition(".")[0]
+    except OSError as error:
+        raise StateError(f"{path}: cannot be read ({error.strerror}): restore it") from None
+    if not same:
+        raise StateError(f"{path}: was changed since it was frozen: restore it from a backup")
+
+
+def _write(source: Source, partial: Path) -> None:
+    """Write the rows of a source into a file."""
     if isinstance(source, QueryTable):
         source.save(partial)
-        return ".parquet"
+        return
     path = source.path
     if path is None:
         raise InputError(f"{source.name}: a site answers from a file or a query")
@@ -146,4 +176,3 @@ def _write(source: Source, partial: Path) -> str:
     shutil.copyfile(path, partial)
     if Stamp.of(path) != stamp:
         raise InputError(f"{path}: was changed while it was copied: try again when it is complete")
-    return suffix_of(path) or ""

@@ -65,7 +65,7 @@ class LogEntry(NamedTuple):
     detail : str
         For the owner: who was to be protected from what. It never leaves the site.
     content : bytes
-        The digest of what was asked and of what was sent.
+        The digest of what was asked and of what was sent; random of a refusal.
     """
 
     number: int
@@ -259,6 +259,11 @@ class Record(Database):
         """The entry of the log with the last answer to a question; 0 if there is none."""
         statement = "SELECT max(number) FROM log WHERE event = 'answer' AND exchange > 0"
         return int(self.scalar(statement) or 0)
+
+    def proposed(self, since: float) -> int:
+        """The number of studies that were proposed since then."""
+        statement = "SELECT count(*) FROM log WHERE event = 'proposed' AND time >= ?"
+        return int(self.scalar(statement, since))
 
     def studies_begun(self, since: float) -> set[bytes]:
         """The studies of which questions were answered since then."""

@@ -420,6 +420,9 @@ class Site:
         objection = self._objection(study)
         state = self.record.study(study.digest)
         if state is None:
+            most = 100  # a day, which no owner reads: more would fill the disk
+            if self.record.proposed(self.record.now() - DAY) >= most:
+                raise RequestError(f"{most} studies were proposed here within 24 hours")
             self.record.add_study(study)
             self.watch(f"study {study.hash[:8]} is proposed: {one_line(study.title)}")
             if objection:
@@ -561,6 +564,9 @@ class Site:
         study = state.study
         if state.decision != "approved":
             raise RequestError(f"its owner's decision on this study is: {state.decision}")
+        # the policy may have become stricter since the approval
+        if objection := self.policy.objection(study, keys.public_bytes(self._key)):
+            raise RequestError(f"its owner's policy does not allow the study: {objection}")
         asked = digest(inquiry.question)
         sent = self.record.sent(study.digest, inquiry.number)
         if sent is not None:
@@ -578,7 +584,7 @@ class Site:
     def _check_budget(self, state: StudyState) -> None:
         """Raise RequestError if a study, or a day, has had all that the owner allows."""
         record, policy, study = self.record, self.policy, state.study
-        refused = record.count("refused", study.digest, after=record.reviewed(state))
+        refused = self._refusals(state)
         if refused >= policy.refusals_before_halt:
             raise RequestError(f"{refused} questions were refused: its owner has to let it go on")
         now = record.now()
@@ -600,6 +606,11 @@ class Site:
             begun = record.studies_begun(today)
             if study.digest not in begun and len(begun) >= most:
                 raise RequestError(f"its owner allows {most} studies a day (studies_per_day)")
+
+    def _refusals(self, state: StudyState) -> int:
+        """How many questions were refused since the owner has looked at them."""
+        after = self.record.reviewed(state)
+        return self.record.count("refused", state.study.digest, after=after)
 
     def _check_names(self, request: Request, study: Study) -> None:
         """Raise RequestError for a question to another site, or to other sums than it is about."""
@@ -713,12 +724,13 @@ class Site:
 
     def _refused(self, study: bytes, number: int, error: InputError) -> Response:
         """Record that a question was refused, and say so without a word about single rows."""
-        known = self.record.study(study) is not None
+        known = self.record.study(study)
         reason = str(error)
         if not isinstance(error, RequestError):  # it depends on the rows
             reason = "a rule of its owner, or its data, do not allow this answer"
-        if known:
-            self.record.append(study, number, "refused", str(error))
+        if known and self._refusals(known) <= self.policy.refusals_before_halt:
+            # Random bytes in its entry: the hash, which others see, tells nothing of the reason.
+            self.record.append(study, number, "refused", str(error), self._draw(16))
         self.watch(f"exchange {number} was refused: {error}")
         return self._without_answer(study, number, "refused", reason)
 
@@ -729,7 +741,7 @@ class Site:
         outcome: Literal["waiting", "refused", "failed"],
         reason: str,
     ) -> Response:
-        return Response(study, number, outcome, reason=reason[:1000])
+        return Response(study, number, outcome, reason=one_line(reason, 1000))
 
 
 def _day(time: float) -> str:
