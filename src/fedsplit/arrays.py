@@ -90,20 +90,17 @@ def chosen(rows: Array, places: AnyArray) -> Array:
     """Some rows of each client, by their places on the host: (k, n, ...), (k, B) -> (k, B, ...)."""
     k, n = rows.shape[:2]
     if on_host(rows):
-        own: Array = rows[np.arange(k)[:, None], places]
-        return own
+        return rows[np.arange(k)[:, None], places]
     xp = array_namespace(rows)
     flat = xp.asarray((places + n * np.arange(k)[:, None]).reshape(-1), device=device(rows))
     taken = xp.take(xp.reshape(rows, (k * n, *rows.shape[2:])), flat, axis=0)
-    picked: Array = xp.reshape(taken, (*places.shape, *rows.shape[2:]))
-    return picked
+    return xp.reshape(taken, (*places.shape, *rows.shape[2:]))
 
 
 def zero_rows(x: Array, m: int) -> Array:
     """m rows of zeros, (m, d), where x is."""
     xp = namespace(x)
-    zeros: Array = xp.zeros_like(xp.broadcast_to(x, (m, x.shape[0])))
-    return zeros
+    return xp.zeros_like(xp.broadcast_to(x, (m, x.shape[0])))
 
 
 def matvec(M: AnyArray, X: AnyArray) -> Array:
@@ -135,31 +132,26 @@ def repeated(x: Array, k: int) -> Array:
 def dots(X: AnyArray, Y: AnyArray) -> Array:
     """⟨x_j, y_j⟩ for every j: (k, d), (k, d) -> (k,)."""
     if isinstance(X, np.ndarray):
-        products: Array = np.vecdot(X, Y)
-        return products
+        return np.vecdot(X, Y)
     # on a device, sums over short rows are fastest as a product with ones
     XY = X * Y
-    summed: Array = XY @ array_namespace(XY).ones_like(XY[0, :])
-    return summed
+    return XY @ array_namespace(XY).ones_like(XY[0, :])
 
 
 def column_means(X: AnyArray) -> Array:
     """The mean of the rows: (k, d) -> (d,)."""
     if isinstance(X, np.ndarray):
-        mean: Array = np.add.reduce(X, axis=0) / X.shape[0]  # half of the time of np.mean
-        return mean
+        return np.add.reduce(X, axis=0) / X.shape[0]  # half of the time of np.mean
     xp = array_namespace(X)
     # as in ``dots``; a sum in float32 would lose digits
     wide = X.dtype == xp.float64
     total = xp.ones_like(X[:, 0]) @ X if wide else xp.sum(X, axis=0, dtype=xp.float64)
-    means: Array = total / X.shape[0]
-    return means
+    return total / X.shape[0]
 
 
 def norms(X: AnyArray) -> Array:
     """‖x_j‖ for every j: (k, d) -> (k,)."""
-    lengths: Array = dots(X, X) ** 0.5
-    return lengths
+    return dots(X, X) ** 0.5
 
 
 def length(x: AnyArray) -> float:
@@ -185,8 +177,7 @@ def add_diagonal(M: Array, D: float | Array) -> Array:
     if not on_host(M):
         other: Any = M
         one = array_namespace(other).eye(M.shape[-1], dtype=M.dtype, device=device(other))
-        shifted: Array = M + one * (D if isinstance(D, float) else D[..., None, :])
-        return shifted
+        return M + one * (D if isinstance(D, float) else D[..., None, :])
     np.einsum("kii->ki", M)[...] += D
     return M
 
@@ -358,8 +349,7 @@ class Factors:
         """How many directions the M_j determine: d - shift · tr C_j⁻¹, (k,)."""
         inverses = (np.tril(dtrtri(L, lower=1)[0]) for L in self._L)
         trace = np.array([np.sum(np.square(inverse)) for inverse in inverses])
-        freedom: Array = self.sizes.shape[1] - self.shift * trace
-        return freedom
+        return self.sizes.shape[1] - self.shift * trace
 
     @property
     def forward_error(self) -> Array:
@@ -371,8 +361,7 @@ class Factors:
         d = self.sizes.shape[1]
         inverse = np.max(np.sum(np.abs(self._inverses()), axis=2), axis=1)
         condition = d * inverse  # no entry of C_j is above 1
-        error: Array = 8 * d * EPS * condition * inverse / np.min(self.sizes, axis=1)
-        return error
+        return 8 * d * EPS * condition * inverse / np.min(self.sizes, axis=1)
 
     def _inverses(self) -> Array:
         """The C_j⁻¹, (k, d, d), or C_j⁺."""
@@ -414,8 +403,7 @@ def _pseudo_inverse(C: Array) -> Array:
     spectrum, Q = np.linalg.eigh(C)
     certain = spectrum > 4 * len(C) * EPS * spectrum[-1]
     inverse = np.where(certain, 1.0 / np.where(certain, spectrum, 1.0), 0.0)
-    pseudo: Array = (Q * inverse) @ Q.T
-    return pseudo
+    return (Q * inverse) @ Q.T
 
 
 def inverse_norm(H: Array, G: Array) -> tuple[Array, Array, Array]:

@@ -84,8 +84,7 @@ def converse(
             if watch is not None:
                 watch(question, event)
     except StopIteration as end:
-        result: R = end.value
-        return result
+        return end.value
 
 
 @dataclass(frozen=True)

@@ -219,8 +219,7 @@ def haar(n: int, d: int, rng: Generator) -> Array:
     The Q of a thin QR of a Gaussian matrix is uniform only after the signs of diag R are fixed.
     """
     Q, R = qr(rng.standard_normal((n, d)), mode="economic", overwrite_a=True, check_finite=False)
-    columns: Array = Q * np.sign(np.diag(R))
-    return columns
+    return Q * np.sign(np.diag(R))
 
 
 def _gaussian(
@@ -265,8 +264,7 @@ def _parameter(m: int, d: int, n: int, seed: int, scale: float) -> Array:
         raise InputError(
             f"an ensemble needs at least one client, column and row, not m={m}, d={d}, n={n}"
         )
-    x_true: Array = np.sqrt(scale) * np.random.default_rng(seed).standard_normal(d)
-    return x_true
+    return np.sqrt(scale) * np.random.default_rng(seed).standard_normal(d)
 
 
 def _check_spectrum(name: str, d: int, n: int, kappa: float) -> None:

@@ -28,8 +28,7 @@ LARGEST = 2.0**118
 
 def fits(values: ArrayLike) -> Mask:
     """Which numbers fit: those that are finite and less than 2^118 in magnitude."""
-    within: Mask = np.abs(np.asarray(values, dtype=float)) < LARGEST
-    return within
+    return np.abs(np.asarray(values, dtype=float)) < LARGEST
 
 
 def encode(values: ArrayLike) -> Limbs:
@@ -55,8 +54,7 @@ def decode(numbers: Limbs) -> Array:
     below_zero = numbers[:, -1] >> np.uint64(63) == 1
     magnitudes = np.where(below_zero[:, None], negative(numbers), numbers)
     nearest = np.ldexp(*_leading(magnitudes))
-    values: Array = np.where(below_zero, -nearest, nearest)
-    return values
+    return np.where(below_zero, -nearest, nearest)
 
 
 def add(a: Limbs, b: Limbs) -> Limbs:
@@ -186,5 +184,4 @@ def _bit_length(limbs: NDArray[np.uint64]) -> NDArray[np.int64]:
     """The bit length of every limb, 0 for 0: (n,) -> (n,)."""
     high = np.frexp((limbs >> np.uint64(32)).astype(float))[1]
     low = np.frexp((limbs & np.uint64(0xFFFFFFFF)).astype(float))[1]
-    lengths: NDArray[np.int64] = np.where(high > 0, high + 32, low).astype(np.int64)
-    return lengths
+    return np.where(high > 0, high + 32, low).astype(np.int64)

@@ -189,8 +189,7 @@ class Problem:
 
     def gradient(self, x: Array) -> Array:
         """∇F(x), (d,)."""
-        total: Array = self._together.ask(Gradient(self._point(x))).rows.sum(axis=0)
-        return total
+        return self._together.ask(Gradient(self._point(x))).rows.sum(axis=0)
 
     def solution(self) -> Array:
         """The pooled minimiser by Newton's method on F; one of them, if it is not unique.

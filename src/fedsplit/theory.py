@@ -323,5 +323,4 @@ def _rounds(eps: float, rate: float, distance: float) -> int:
 
 def _solve_sums(M: Array, c: Array) -> Array:
     """(Σ_j M_j)⁻¹ Σ_j c_j."""
-    solution: Array = np.linalg.solve(M.sum(axis=0), c.sum(axis=0))
-    return solution
+    return np.linalg.solve(M.sum(axis=0), c.sum(axis=0))

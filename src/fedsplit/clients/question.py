@@ -131,8 +131,7 @@ class Answer(NamedTuple):
         if self.complete:  # without a copy
             return self.rows
         mask = self._mask(self.rows)
-        filled: Array = namespace(self.rows).where(mask[:, None], self.rows, default)
-        return filled
+        return namespace(self.rows).where(mask[:, None], self.rows, default)
 
     def mean_or(self, default: Array) -> Array:
         """The mean of ``rows_or(default)`` over the clients."""
@@ -142,15 +141,13 @@ class Answer(NamedTuple):
         """The rows of the clients that answered."""
         if self.complete:
             return self.rows
-        rows: Array = self.rows[self._mask(self.rows)]
-        return rows
+        return self.rows[self._mask(self.rows)]
 
     def _mask(self, array: Array) -> Mask:
         """``present``, where a part is."""
         if on_host(array):
             return self.present
-        mask: Mask = namespace(array).asarray(self.present, device=device(array))
-        return mask
+        return namespace(array).asarray(self.present, device=device(array))
 
     def joined(self, later: Answer) -> Answer:
         """The answers, with those of clients that have answered the same question later only."""

@@ -40,7 +40,7 @@ def all_positive(margin: Array) -> Array:
     """1 where a margin is positive, -1 where it is not, nan where there is none."""
     xp = namespace(margin)
     sign: Array = xp.where(margin > 0, 1.0, -xp.ones_like(margin))
-    return xp.where(xp.isnan(margin), margin, sign)  # type: ignore[no-any-return]  # xp is Any
+    return xp.where(xp.isnan(margin), margin, sign)
 
 
 def separated(at: Evaluation) -> Array:
@@ -62,8 +62,7 @@ def sign_along(costs: Costs, x: Array, at_rest: float = 1e-6) -> Array:
     highest = -costs.at(-x).margin()  # the largest b_i a_iᵀx is less the smallest at -x
     xp = namespace(lowest)
     none = lowest >= -at_rest * xp.clip(highest, 0.0, None)
-    sign: Array = xp.where(none & ~(lowest > 0), 0.0, all_positive(lowest))
-    return sign
+    return xp.where(none & ~(lowest > 0), 0.0, all_positive(lowest))
 
 
 GRID = 2.0**-44

@@ -165,8 +165,7 @@ def _finite(at: Evaluation) -> tuple[Array, Array]:
 def _inverse(at: Evaluation, diagonal: float | Array) -> Solver:
     """The inverse of ∇²f_j + diag(diagonal), for several systems."""
     solver = at.factor(diagonal, regular=False)
-    inverse: Solver = solver if at.costs.terms.large else solver.inverted()
-    return inverse
+    return solver if at.costs.terms.large else solver.inverted()
 
 
 @np.errstate(divide="ignore", invalid="ignore")
@@ -194,5 +193,4 @@ def _gain(at: Evaluation) -> Array:
         q = matvec(H, v)
     # (vᵀq)² is in both, and cancels
     gain = xp.log(dots(v, v) * dots(q, q)) - xp.log(dots(v, D * v) * dots(q, q / D))
-    known: Array = xp.where(xp.isfinite(gain), gain, 0.0)
-    return known
+    return xp.where(xp.isfinite(gain), gain, 0.0)

@@ -67,5 +67,4 @@ class ParametrisedProx:
                 "CvxpyProx: Clarabel could not solve a client's prox: "
                 "use ExactProx, or a smaller step"
             )
-        u: Array = np.array(self._u.value)
-        return u
+        return np.array(self._u.value)

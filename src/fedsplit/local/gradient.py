@@ -95,8 +95,7 @@ class GradientProx:
         if self.step == "client":
             L = bounds()[1]
             xp = namespace(L)
-            alpha: Array = xp.where(xp.isfinite(L), 1.0 / (1.0 + s * L), math.nan)
-            return alpha
+            return xp.where(xp.isfinite(L), 1.0 / (1.0 + s * L), math.nan)
         return float(self.step)
 
 

@@ -80,8 +80,7 @@ class Merit:
         E = at.X - self.V
         h = at.value + 0.5 * dots(E, metric_times(self.M, E))
         xp = namespace(h)
-        merit: Array = xp.where(xp.isnan(h), math.inf, h)
-        return merit
+        return xp.where(xp.isnan(h), math.inf, h)
 
     def gradient(self, at: Evaluation) -> Array:
         """∇h_j(u_j), (k, d)."""

@@ -74,8 +74,7 @@ class RunState:
     @property
     def x(self) -> Array:
         """The server's point, (d,)."""
-        x: Array = self.inner.x
-        return x
+        return self.inner.x
 
 
 @dataclass(frozen=True)

@@ -432,5 +432,4 @@ def parabola(start: Array, end: Array, slope: Array, shares: Sequence[float]) ->
     """
     left = 1.0 - np.array(shares)
     bend = start - end + slope
-    values: Array = end[:, None] - left * slope[:, None] + left**2 * bend[:, None]
-    return values
+    return end[:, None] - left * slope[:, None] + left**2 * bend[:, None]

@@ -87,5 +87,4 @@ def _gradient(x: Array, expression: Expression) -> Array:
         gradients = expression.cost.grad
         if expression.x not in gradients:  # the expression is constant
             return np.zeros(expression.x.size)
-        gradient: Array = gradients[expression.x].toarray()[:, 0]
-        return gradient
+        return gradients[expression.x].toarray()[:, 0]

@@ -62,16 +62,13 @@ class SparseDesign:
         return self.A.T  # by columns, without a copy
 
     def product(self, X: Array) -> Array:
-        product: Array = (self.A @ X[0])[None]
-        return product
+        return (self.A @ X[0])[None]
 
     def adjoint(self, R: Array) -> Array:
-        product: Array = (self._transposed @ R[0])[None]
-        return product
+        return (self._transposed @ R[0])[None]
 
     def within(self, M: Array) -> Array:
-        images: Array = (self.A @ M[0])[None]
-        return images
+        return (self.A @ M[0])[None]
 
     def scaled(self, weights: Array) -> SparseDesign:
         return self._with(self.A.data * np.repeat(weights[0], np.diff(self.A.indptr)))
@@ -88,8 +85,7 @@ class SparseDesign:
 
     def lengths(self) -> Array:
         squared = self._with(np.square(self.A.data)).A
-        lengths: Array = np.sqrt(squared @ np.ones(self.A.shape[1]))[None]
-        return lengths
+        return np.sqrt(squared @ np.ones(self.A.shape[1]))[None]
 
     def squares(self) -> Array:
         squared = np.square(self.A.data)
@@ -135,8 +131,7 @@ class SparseDesign:
                 f"a matrix of {size} × {size} numbers is too large: use QuasiNewton(), LBFGS() "
                 "or another method that asks for vectors only"
             )
-        product: Array = (left @ right).toarray()[None]
-        return product
+        return (left @ right).toarray()[None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,8 +160,7 @@ class DenseDesign:
 
     def matrix(self, j: int) -> Array:
         """A_j, (n, d), as an array or a sparse array."""
-        matrix: Array = self.array[j]
-        return matrix
+        return self.array[j]
 
     def product(self, X: Array) -> Array:
         """A_jx_j: (k, d) -> (k, n)."""
@@ -178,8 +172,7 @@ class DenseDesign:
 
     def within(self, M: Array) -> Array:
         """A_jM_j: (k, d, c) -> (k, n, c)."""
-        images: Array = namespace(self.array).matmul(self.array, M)
-        return images
+        return namespace(self.array).matmul(self.array, M)
 
     def scaled(self, weights: Array) -> DenseDesign:
         """The rows, each times its number of (k, n)."""
@@ -200,14 +193,12 @@ class DenseDesign:
         k, n, d = self.shape
         xp = namespace(self.array)
         rows = xp.reshape(self.array, (k * n, d))
-        lengths: Array = xp.reshape(norms(rows), (k, n))
-        return lengths
+        return xp.reshape(norms(rows), (k, n))
 
     def squares(self) -> Array:
         """The diagonal of A_jᵀA_j, (k, d)."""
         xp = namespace(self.array)
-        squares: Array = xp.sum(xp.square(self.array), axis=1)
-        return squares
+        return xp.sum(xp.square(self.array), axis=1)
 
     def gram(self) -> Array:
         """A_jᵀA_j, (k, d, d)."""
@@ -218,8 +209,7 @@ class DenseDesign:
         xp = namespace(self.array)
         scaled = self.array * weights**0.5
         # by symmetry, half the work
-        products: Array = xp.matmul(scaled, xp.matrix_transpose(scaled))
-        return products
+        return xp.matmul(scaled, xp.matrix_transpose(scaled))
 
 
 Design: TypeAlias = DenseDesign | SparseDesign

@@ -31,16 +31,13 @@ class Gamma(LinearLoss):
         return 1.0 - self.curvature(eta, b)
 
     def curvature(self, eta: Array, b: Array) -> Array:
-        curvature: Array = b * namespace(eta).exp(-eta)
-        return curvature
+        return b * namespace(eta).exp(-eta)
 
     def log_slope(self, eta: Array, b: Array) -> Array:
-        log_slope: Array = np.log(b) - eta
-        return log_slope
+        return np.log(b) - eta
 
     def floor(self, b: Array) -> Array:
-        floor: Array = 1.0 + np.log(b)
-        return floor
+        return 1.0 + np.log(b)
 
     def expression(self, cp: Any, eta: Any, b: Array) -> Any:
         return eta + cp.multiply(b, cp.exp(-eta))

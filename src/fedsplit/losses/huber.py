@@ -50,22 +50,18 @@ class Huber(LinearLoss):
     def value(self, eta: Array, b: Array) -> Array:
         xp = namespace(eta)
         r = xp.abs(eta - b)
-        loss: Array = xp.where(r <= self.delta, 0.5 * r * r, self.delta * (r - 0.5 * self.delta))
-        return loss
+        return xp.where(r <= self.delta, 0.5 * r * r, self.delta * (r - 0.5 * self.delta))
 
     def slope(self, eta: Array, b: Array) -> Array:
-        slope: Array = namespace(eta).clip(eta - b, -self.delta, self.delta)
-        return slope
+        return namespace(eta).clip(eta - b, -self.delta, self.delta)
 
     def curvature(self, eta: Array, b: Array) -> Array:
         xp = namespace(eta)
-        inside: Array = xp.astype(xp.abs(eta - b) <= self.delta, eta.dtype)
-        return inside
+        return xp.astype(xp.abs(eta - b) <= self.delta, eta.dtype)
 
     def room(self, eta: Array, b: Array) -> Array:
         xp = namespace(eta)
-        room: Array = xp.abs(xp.abs(eta - b) - self.delta)
-        return room
+        return xp.abs(xp.abs(eta - b) - self.delta)
 
     def floor(self, b: Array) -> Array:
         return np.zeros_like(b)

@@ -67,10 +67,10 @@ class LeastSquares(LinearLoss):
         return eta - b
 
     def curvature(self, eta: Array, b: Array) -> Array:
-        return namespace(eta).ones_like(eta)  # type: ignore[no-any-return]  # xp is Any
+        return namespace(eta).ones_like(eta)
 
     def room(self, eta: Array, b: Array) -> Array:
-        return namespace(eta).full_like(eta, np.inf)  # type: ignore[no-any-return]  # xp is Any
+        return namespace(eta).full_like(eta, np.inf)
 
     def floor(self, b: Array) -> Array:
         return np.zeros_like(b)
@@ -143,8 +143,7 @@ class ReducedTerms(QuadraticTerms):
 
     def gradient_error(self, X: Array, eta: Array, latest: Latest) -> Array:
         size = np.sqrt(np.sum(np.square(self.R), axis=(1, 2)))
-        error: Array = 2 * (self.d + 4) * EPS * size * (norms(self.r) + size * norms(X))
-        return error
+        return 2 * (self.d + 4) * EPS * size * (norms(self.r) + size * norms(X))
 
     def hessian(self, eta: Array) -> Array:
         return self.H.copy()  # what is added to it is not ours

@@ -94,7 +94,7 @@ class LinearLoss(RowLoss):
 
     def room(self, eta: Array, b: Array) -> Array:
         """How far η can move before φ'' changes: 0 unless φ is quadratic around η."""
-        return namespace(eta).zeros_like(eta)  # type: ignore[no-any-return]  # xp is Any
+        return namespace(eta).zeros_like(eta)
 
     def floor(self, b: Array) -> Array:
         """A lower bound on φ(·, b); -inf if none is known."""
@@ -178,14 +178,12 @@ class RowTerms(Terms):
         return replace(self, design=self.design.chosen(rows), b=b, w=like(scale, w) * w, o=o)
 
     def underdetermined(self) -> Mask:
-        few: Mask = self.stacked.sizes < self.design.shape[2]
-        return few
+        return self.stacked.sizes < self.design.shape[2]
 
     def value(self, eta: Array) -> Array:
         xp = namespace(eta)
         total = xp.sum(self.row_values(eta), axis=1)
-        values: Array = xp.where(xp.isnan(total), np.inf, total)
-        return values
+        return xp.where(xp.isnan(total), np.inf, total)
 
     def gradient(self, eta: Array) -> Array:
         return self.adjoint(self.slopes(eta))
@@ -200,8 +198,7 @@ class RowTerms(Terms):
         curvature = self.phi.curvature_range[1] * self.w if eta is None else self.curvature(eta)
         length = self.design.lengths()
         # without a bound on φ'' padding gives inf·0, but then L_j = inf, and nobody uses this
-        largest: Array = namespace(length).max(curvature * length**2, axis=1)
-        return largest
+        return namespace(length).max(curvature * length**2, axis=1)
 
     def bounds(self) -> tuple[Array, Array]:
         low, high = self.phi.curvature_range
@@ -218,14 +215,12 @@ class RowTerms(Terms):
     def longest(self, lengths: Array) -> Array:
         """The largest length of a client's rows, padding apart: (k, n) -> (k,)."""
         xp = namespace(self.w)
-        norm: Array = xp.max(xp.where(self.w > 0, lengths, 0.0), axis=1)
-        return norm
+        return xp.max(xp.where(self.w > 0, lengths, 0.0), axis=1)
 
     def least(self, numbers: Array) -> Array:
         """The least of a client's numbers, padding apart: (k, n) -> (k,)."""
         xp = namespace(self.w)
-        smallest: Array = xp.min(xp.where(self.w > 0, numbers, np.inf), axis=1)
-        return smallest
+        return xp.min(xp.where(self.w > 0, numbers, np.inf), axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,8 +284,7 @@ class LinearTerms(RowTerms):
         moved = 1.0 + length * norms(X)[:, None] + xp.abs(self.o)
         sizes = (xp.abs(self.slopes(eta)) + self.curvature(eta) * moved) * length
         total: Array = xp.sum(xp.where(self.w > 0, sizes, 0.0), axis=1)
-        error: Array = (length.shape[1] + self.d + 16) * EPS * total
-        return error
+        return (length.shape[1] + self.d + 16) * EPS * total
 
     def root(self, eta: Array) -> Design:
         return self.design.scaled(self.curvature(eta) ** 0.5)
@@ -333,8 +327,7 @@ class LinearTerms(RowTerms):
     def floor(self) -> Array:
         xp = namespace(self.b)
         total = xp.sum(self.w * like(self.phi.floor(to_host(self.b)), self.b), axis=1)
-        floor: Array = xp.where(xp.isnan(total), -np.inf, total)  # padding: zero times -inf
-        return floor
+        return xp.where(xp.isnan(total), -np.inf, total)  # padding: zero times -inf
 
     def steady(self, X: Array, eta: Array) -> Array:
         # η_i moves by at most ‖a_i‖‖h‖, and is itself known to some rounding errors only

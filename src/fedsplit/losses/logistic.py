@@ -39,8 +39,7 @@ class Logistic(LinearLoss):
         margin = b * eta
         size = xp.abs(margin)
         # log(1 + e^-m) = log(1 + e^-|m|) + max(-m, 0): no margin overflows
-        loss: Array = xp.log1p(xp.exp(-size)) + 0.5 * (size - margin)
-        return loss
+        return xp.log1p(xp.exp(-size)) + 0.5 * (size - margin)
 
     def slope(self, eta: Array, b: Array) -> Array:
         with np.errstate(over="ignore"):  # e^m beyond float64 is a slope of 0, as it should be
@@ -50,12 +49,10 @@ class Logistic(LinearLoss):
     def curvature(self, eta: Array, b: Array) -> Array:
         xp = namespace(eta)
         e = xp.exp(-xp.abs(eta))  # even in η, and the same for both b
-        curvature: Array = e / (1.0 + e) ** 2
-        return curvature
+        return e / (1.0 + e) ** 2
 
     def tilt(self, eta: Array, b: Array) -> Array:
-        tilt: Array = -np.tanh(0.5 * eta)
-        return tilt
+        return -np.tanh(0.5 * eta)
 
     def floor(self, b: Array) -> Array:
         return np.zeros_like(b)

@@ -72,8 +72,7 @@ class Multinomial(RowLoss):
     def mix(self) -> Array:
         """T, (K - 1, K - 1): the identity unless ``symmetric``."""
         others = self.predictors
-        mix: Array = np.eye(others) + (np.sqrt(self.classes) - 1.0) / others * self.symmetric
-        return mix
+        return np.eye(others) + (np.sqrt(self.classes) - 1.0) / others * self.symmetric
 
     def value(self, eta: Array, b: Array) -> Array:
         """φ of every observation: eta is (..., K - 1), b and the answer are (...)."""
@@ -82,8 +81,7 @@ class Multinomial(RowLoss):
     def sample(self, eta: Array, rng: np.random.Generator) -> Array:
         """Draw labels, (n,), for predictors eta of shape (n, K - 1)."""
         noise = rng.gumbel(size=(len(eta), self.classes))
-        labels: Array = np.argmax(noise + all_classes(eta), axis=1).astype(np.float64)
-        return labels
+        return np.argmax(noise + all_classes(eta), axis=1).astype(np.float64)
 
     def targets(self, data: Sequence[Observations]) -> Sequence[Observations]:
         check_targets(
@@ -124,8 +122,7 @@ class MultinomialTerms(RowTerms):
 
     def adjoint(self, R: Array) -> Array:
         by_class = np.stack([self.design.adjoint(each) for each in np.swapaxes(R, 0, 1)], axis=1)
-        g: Array = np.matmul(self.phi.mix, by_class).reshape(self.k, self.d)
-        return g
+        return np.matmul(self.phi.mix, by_class).reshape(self.k, self.d)
 
     def row_values(self, eta: Array) -> Array:
         return self.w * _loss(np.swapaxes(eta, 0, 1), self.b)
@@ -135,8 +132,7 @@ class MultinomialTerms(RowTerms):
         length = latest.get("row lengths", None, self.design.lengths)
         size = self.w * length * (1.0 + length * norms(X)[:, None])
         total: Array = self.classes * np.sum(size, axis=1)
-        error: Array = (length.shape[1] + self.d + 16) * EPS * total
-        return error
+        return (length.shape[1] + self.d + 16) * EPS * total
 
     def slopes(self, eta: Array) -> Array:
         p, rest = _probabilities(np.swapaxes(eta, 0, 1))
@@ -247,8 +243,7 @@ def _loss(eta: Array, b: Array) -> Array:
     every = all_classes(eta, 0)
     # relative to the own class: log1p keeps the digits of a tiny loss
     largest, _, others = _shares(every - np.take_along_axis(every, b[None].astype(np.intp), axis=0))
-    loss: Array = largest + np.log1p(others)
-    return loss
+    return largest + np.log1p(others)
 
 
 def _probabilities(eta: Array) -> tuple[Array, Array]:

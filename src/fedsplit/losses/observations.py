@@ -142,8 +142,7 @@ def _occupied(A: Any) -> Mask:
     """Which columns have an entry that is not zero, (d,)."""
     if is_sparse(A):
         A = np.bincount(A.indices[A.data != 0], minlength=A.shape[1])[None]
-    occupied: Mask = A.any(axis=0)
-    return occupied
+    return A.any(axis=0)
 
 
 def _rows(j: int, values: object) -> Any:

@@ -37,15 +37,13 @@ class Poisson(LinearLoss):
         return self.curvature(eta, b) - b
 
     def curvature(self, eta: Array, b: Array) -> Array:
-        mean: Array = namespace(eta).exp(eta)
-        return mean
+        return namespace(eta).exp(eta)
 
     def log_slope(self, eta: Array, b: Array) -> Array:
         return eta
 
     def floor(self, b: Array) -> Array:
-        floor: Array = b - xlogy(b, b)
-        return floor
+        return b - xlogy(b, b)
 
     def expression(self, cp: Any, eta: Any, b: Array) -> Any:
         return cp.exp(eta) - cp.multiply(b, eta)

@@ -141,8 +141,7 @@ def conjugate_gradients(
         active = active & (size > enough)
     # a client without curvature along its first direction knows no better one
     touched = xp.any(X != 0, axis=1)
-    moves: Array = xp.where(touched[:, None], X, G / D)
-    return moves
+    return xp.where(touched[:, None], X, G / D)
 
 
 @dataclass(frozen=True)

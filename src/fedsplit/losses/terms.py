@@ -90,8 +90,7 @@ class Terms(ABC):
 
     def diagonal(self, eta: Array) -> Array:
         """The diagonal of ∇²f_j(x_j), (k, d)."""
-        diagonal: Array = np.einsum("kii->ki", self.hessian(eta))
-        return diagonal
+        return np.einsum("kii->ki", self.hessian(eta))
 
     def times(self, eta: Array) -> Callable[[Array], Array]:
         """The product with ∇²f_j(x_j): (k, d) -> (k, d)."""
@@ -129,8 +128,7 @@ class Terms(ABC):
         """
         norm, _ = self.concordance(None)
         length = norms(H)
-        spread: Array = namespace(norm).where((norm == 0) | (length == 0), 0.0, norm * length)
-        return spread
+        return namespace(norm).where((norm == 0) | (length == 0), 0.0, norm * length)
 
     def floor(self) -> Array:
         """A lower bound on f_j, (k,); -inf if none is known."""
@@ -142,8 +140,7 @@ class Terms(ABC):
         """f_j on the way between two ``eta``, (k, len(shares)): a share of 1 is the end."""
         way = end - start
         values = [self.value(end + (t - 1.0) * way) for t in shares]
-        stacked: Array = namespace(values[0]).stack(values, axis=1)
-        return stacked
+        return namespace(values[0]).stack(values, axis=1)
 
     def steady(self, X: Array, eta: Array) -> Array:
         """The radius of a ball around x_j in which ∇²f_j is constant, rounding counted, (k,).

@@ -106,8 +106,7 @@ class AsynchronousInformation(FedSplitInformation):
         t, size = away(state, state.x)
         # off by this in the norm of B_j⁻¹, to second order; c_j is taken for the same if not known
         error = np.where(heard, size * np.where(np.isfinite(t), t, size), np.inf)
-        new: Mask = ~known & (error >= self.share * error[heard].max())
-        return new
+        return ~known & (error >= self.share * error[heard].max())
 
     def _absorbed(self, state: InformationState, arrival: Arrival) -> tuple[InformationState, bool]:
         """The state after answers to an earlier question, and whether the run goes astray."""
@@ -180,8 +179,7 @@ class AsynchronousInformation(FedSplitInformation):
 
     def _asked_here(self, x: Array, arrivals: Arrivals) -> Mask:
         """Who was asked about x last, (m,)."""
-        near: Mask = norms(x - arrivals.at) <= self.same * max(1.0, float(np.linalg.norm(x)))
-        return near
+        return norms(x - arrivals.at) <= self.same * max(1.0, float(np.linalg.norm(x)))
 
     def current(self, state: InformationState, present: Mask) -> Mask:
         if state.arrivals is None:

@@ -79,8 +79,7 @@ class Compact:
         self.largest = self._gamma + max(0.0, float(np.linalg.eigvalsh(-R @ self._inner @ R.T)[-1]))
 
     def __matmul__(self, v: Array) -> Array:
-        product: Array = self._gamma * v - (self._inner @ (self._W @ v)) @ self._W
-        return product
+        return self._gamma * v - (self._inner @ (self._W @ v)) @ self._W
 
 
 class LBFGSState(NamedTuple):

@@ -256,8 +256,7 @@ def average(z: Array, s: float, penalty: Penalty | None) -> Array:
 
 def subgradient_of_average(x: Array, z: Array, s: float) -> Array:
     """The subgradient of g at x = prox_{(s/m)g}(mean z), (d,): 0 to rounding without a penalty."""
-    slope: Array = z.shape[0] * (column_means(z) - x) / s
-    return slope
+    return z.shape[0] * (column_means(z) - x) / s
 
 
 def prox_question(solver: ProxSolver | None, v: Array, s: float, x: Array, z: Array) -> Prox:
@@ -333,8 +332,7 @@ def step_from(bounds: CurvatureBounds, rule: Callable[[float, float], float]) ->
 def total(name: str, answer: Answer) -> Array:
     """The sum of an answer's rows over all clients: without one of them it is that of another F."""
     require_complete(name, answer)
-    summed: Array = answer.rows.sum(axis=0)
-    return summed
+    return answer.rows.sum(axis=0)
 
 
 def require_complete(name: str, answer: Answer) -> None:

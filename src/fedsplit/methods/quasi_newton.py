@@ -158,8 +158,7 @@ class QuasiNewton(Method[QuasiNewtonState]):
     # the hooks of the loop
 
     def iterate(self, state: QuasiNewtonState) -> Array:
-        first: Array = state.x + state.trials[0]
-        return first
+        return state.x + state.trials[0]
 
     def step_of(self, state: QuasiNewtonState) -> Array:
         diagonal = np.diag(state.H)
@@ -500,8 +499,7 @@ class QuasiNewton(Method[QuasiNewtonState]):
         pooled = D.sum(axis=0)
         if not (common and np.median(gain) > self.scaled):
             return np.ones(d)
-        unit: Array = np.where(pooled > 0, pooled, pooled.mean()) / pooled.mean()
-        return unit
+        return np.where(pooled > 0, pooled, pooled.mean()) / pooled.mean()
 
 
 def bfgs(B: Array, S: Array, Y: Array, noise: Array, least: float = 1e-10) -> Array:

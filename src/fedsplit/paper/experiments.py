@@ -44,8 +44,7 @@ def open_questions() -> dict[str, Experiment]:
         except BaseException:
             del sys.modules["open"]  # half a package would be found the next time
             raise
-    table: dict[str, Experiment] = sys.modules["open"].OPEN
-    return table
+    return sys.modules["open"].OPEN
 
 
 def _checkout() -> Path:

@@ -54,8 +54,7 @@ class ClassElasticNet:
         weight = np.maximum(self.classes * self.ridge, np.finfo(np.float64).tiny)
         with np.errstate(over="ignore"):
             turns = centre + self.l1 * sides / weight
-        shifted: Array = every - np.median(np.concatenate([every, turns]), axis=0)
-        return shifted
+        return every - np.median(np.concatenate([every, turns]), axis=0)
 
     def prox(self, v: Array, t: float | Array) -> Array:
         step = float(np.max(t))  # one for all: it is no sum over coordinates
@@ -78,11 +77,9 @@ class ClassElasticNet:
         low, high = (np.take_along_axis(turns, at[None], axis=0)[0] for at in (above - 1, above))
         below, over = (np.take_along_axis(rises, at[None], axis=0)[0] for at in (above - 1, above))
         rise = np.where(over > below, over - below, 1.0)
-        root: Array = np.where(side == 0, 0.0, low - below * (high - low) / rise)
-        return root
+        return np.where(side == 0, 0.0, low - below * (high - low) / rise)
 
     def _slope(self, R: Array, step: float) -> Array:
         """Σ_c of the derivative in r of min_u l1|u| + (ridge/2)u² + (u - r)²/(2 step), (p,)."""
         u = soft_threshold(R, step * self.l1) / (1.0 + step * self.ridge)
-        total: Array = np.sum((R - u) / step, axis=0)
-        return total
+        return np.sum((R - u) / step, axis=0)

@@ -192,5 +192,4 @@ class NonNegativeElasticNet(Coordinatewise):
 
 def soft_threshold(v: Array, t: float | Array) -> Array:
     """sign(v)·max(|v| - t, 0), the prox of t‖x‖₁."""
-    shrunk: Array = np.sign(v) * np.maximum(np.abs(v) - t, 0.0)
-    return shrunk
+    return np.sign(v) * np.maximum(np.abs(v) - t, 0.0)

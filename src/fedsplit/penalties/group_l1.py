@@ -55,8 +55,7 @@ class GroupL1:
         # a group of length 0 stays where it is, and so do coordinates in no group
         shrunk = np.maximum(0.0, 1.0 - t * self.lam / np.where(lengths > 0, lengths, np.inf))
         factor = np.append(shrunk, 1.0)[group]
-        shortened: Array = v * factor
-        return shortened
+        return v * factor
 
     def _lengths(self, x: Array) -> tuple[Indices, Array]:
         """The group of every coordinate, -1 for none, (d,), and ‖x_G‖ of every group."""

@@ -71,8 +71,7 @@ class Simplex:
         falling = np.sort(v)[::-1]
         shifts = (np.cumsum(falling) - self.total) / np.arange(1, v.size + 1)
         shift = shifts[np.flatnonzero(falling > shifts)[-1]]
-        projected: Array = np.maximum(v - shift, 0.0)
-        return projected
+        return np.maximum(v - shift, 0.0)
 
     def dual_gap(self, x: Array, gradient: Array, level: float) -> float:
         return float(gradient @ x - self.total * np.min(gradient))
