@@ -18,10 +18,9 @@ import fedsplit as fs
 from faulty import FAULTS, Fault, Moment, fit
 from fedsplit.arrays import length, packed, unpacked
 from fedsplit.channels.channel import LocalChannel
-from fedsplit.clients.local_models import ModifiedScore
+from fedsplit.clients.local_models import ModifiedScore, jeffreys
 from fedsplit.clients.questions import Information
 from fedsplit.data.sources import sources
-from fedsplit.losses.jeffreys import jeffreys
 from fedsplit.regression.client.coding import check_question
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort

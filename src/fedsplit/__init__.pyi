@@ -46,12 +46,12 @@ from fedsplit.loop.solve import solve as solve
 from fedsplit.loop.trace import Trace as Trace
 from fedsplit.losses.custom import CustomLoss as CustomLoss
 from fedsplit.losses.cvxpy_loss import CvxpyLoss as CvxpyLoss
-from fedsplit.losses.gamma import Gamma as Gamma
-from fedsplit.losses.huber import Huber as Huber
 from fedsplit.losses.least_squares import LeastSquares as LeastSquares
-from fedsplit.losses.logistic import Logistic as Logistic
 from fedsplit.losses.multinomial import Multinomial as Multinomial
-from fedsplit.losses.poisson import Poisson as Poisson
+from fedsplit.losses.scalar import Gamma as Gamma
+from fedsplit.losses.scalar import Huber as Huber
+from fedsplit.losses.scalar import Logistic as Logistic
+from fedsplit.losses.scalar import Poisson as Poisson
 from fedsplit.losses.scalar import ScalarLoss as ScalarLoss
 from fedsplit.methods.admm import ADMM as ADMM
 from fedsplit.methods.cg import CG as CG

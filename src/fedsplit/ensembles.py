@@ -17,7 +17,7 @@ from fedsplit.arrays import Array
 from fedsplit.device.draws import Respond, gaussian_rows, labels, sorted_by_label, with_noise
 from fedsplit.errors import InputError
 from fedsplit.losses.least_squares import LeastSquares
-from fedsplit.losses.logistic import Logistic
+from fedsplit.losses.scalar import Logistic
 from fedsplit.losses.terms import Loss
 from fedsplit.problem import Problem
 from fedsplit.threads import each, one_blas_thread

@@ -21,7 +21,7 @@ from fedsplit.device.backend import numbers
 from fedsplit.device.clients import DeviceClients
 from fedsplit.device.placing import StackedRows, belongs_on_device, place
 from fedsplit.errors import InputError, NoMinimiser
-from fedsplit.losses.logistic import Logistic
+from fedsplit.losses.scalar import Logistic
 from fedsplit.losses.systems import conjugate_gradients
 from fedsplit.losses.terms import Block, Loss
 from fedsplit.threads import one_blas_thread

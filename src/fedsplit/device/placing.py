@@ -21,10 +21,9 @@ from fedsplit.device.backend import (
 )
 from fedsplit.device.rows import DeviceRows
 from fedsplit.errors import InputError
-from fedsplit.losses.gamma import Gamma
 from fedsplit.losses.linear import LinearLoss
 from fedsplit.losses.observations import Observations, is_sparse, read
-from fedsplit.losses.poisson import Poisson
+from fedsplit.losses.scalar import Gamma, Poisson
 
 
 class StackedRows(NamedTuple):

@@ -1,14 +1,11 @@
-"""Losses: what a client minimises, one file per loss."""
+"""Losses: what a client minimises."""
 
 from collections.abc import Callable
 
-from fedsplit.losses.gamma import Gamma
-from fedsplit.losses.huber import Huber
 from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.losses.linear import LinearLoss
-from fedsplit.losses.logistic import Logistic
 from fedsplit.losses.multinomial import Multinomial
-from fedsplit.losses.poisson import Poisson
+from fedsplit.losses.scalar import Gamma, Huber, Logistic, Poisson
 
 LOSSES: dict[str, Callable[..., LinearLoss | Multinomial]] = {
     "least-squares": LeastSquares,

@@ -11,8 +11,8 @@ from scipy.special import expit, logit, softmax
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.errors import InputError, listed
-from fedsplit.losses.logistic import Logistic
 from fedsplit.losses.multinomial import Multinomial, all_classes
+from fedsplit.losses.scalar import Logistic
 from fedsplit.regression.families import response
 from fedsplit.regression.families.family import (
     CoefficientBlock,

@@ -10,10 +10,8 @@ from scipy.special import gammaln, xlogy
 
 from fedsplit.arrays import EPS, Array, Mask
 from fedsplit.checks import number
-from fedsplit.losses.gamma import Gamma
-from fedsplit.losses.huber import Huber
 from fedsplit.losses.least_squares import LeastSquares
-from fedsplit.losses.poisson import Poisson
+from fedsplit.losses.scalar import Gamma, Huber, Poisson
 from fedsplit.regression.families.family import IDENTITY, LOG, Family
 
 
