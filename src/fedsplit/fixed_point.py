@@ -51,10 +51,8 @@ def encode(values: ArrayLike) -> Limbs:
 
 def decode(numbers: Limbs) -> Array:
     """The float64 nearest to every number, ties to even: (n, 4) -> (n,)."""
-    below_zero = numbers[:, -1] >> np.uint64(63) == 1
-    magnitudes = np.where(below_zero[:, None], negative(numbers), numbers)
-    nearest = np.ldexp(*_leading(magnitudes))
-    return np.where(below_zero, -nearest, nearest)
+    # Python rounds the quotient of two integers once
+    return np.array([each / (1 << FRACTION_BITS) for each in integers(numbers)], dtype=float)
 
 
 def add(a: Limbs, b: Limbs) -> Limbs:
@@ -117,20 +115,16 @@ def from_integers(integers: Sequence[int]) -> Limbs:
     limit = int(LARGEST) << FRACTION_BITS
     if any(abs(integer) >= limit for integer in integers):
         raise OverflowError("a number that is not below 2^118 in magnitude")
-    packed = b"".join(
-        (integer % (1 << (64 * LIMBS))).to_bytes(8 * LIMBS, "little") for integer in integers
-    )
-    return from_bytes(packed)
+    size = 8 * LIMBS
+    return from_bytes(b"".join(each.to_bytes(size, "little", signed=True) for each in integers))
 
 
 def integers(numbers: Limbs) -> list[int]:
     """Every number as a signed integer in units of 2^-128, exactly: (n, 4) -> n integers."""
     packed = to_bytes(numbers)
     size = 8 * LIMBS
-    return [
-        int.from_bytes(packed[start : start + size], "little", signed=True)
-        for start in range(0, len(packed), size)
-    ]
+    starts = range(0, len(packed), size)
+    return [int.from_bytes(packed[at : at + size], "little", signed=True) for at in starts]
 
 
 def to_bytes(numbers: Limbs) -> bytes:
@@ -153,35 +147,3 @@ def _shifted(whole: NDArray[np.uint64], shift: NDArray[np.int64]) -> Limbs:
     # a shift by 64 is undefined, so that by 64 - offset is made in two
     limbs[rows, first + 1] = (whole >> (np.uint64(63) - offset)) >> np.uint64(1)
     return limbs[:, :LIMBS]
-
-
-def _leading(magnitudes: Limbs) -> tuple[Array, NDArray[np.int32]]:
-    """Mantissas of 53 bits, rounded half to even, and exponents: (n, 4) -> (n,), (n,)."""
-    rows = np.arange(magnitudes.shape[0])
-    top = LIMBS - 1 - np.argmax(magnitudes[:, ::-1] != 0, axis=1)
-    head = magnitudes[rows, top]
-    padded = np.concatenate([np.zeros((len(rows), 1), np.uint64), magnitudes], axis=1)
-    following = padded[rows, top]  # the limb below the top one, or 0
-    length = _bit_length(head)
-    room = (64 - length).astype(np.uint64)
-    # the leading 64 bits, and whether anything is left below them
-    leading = (head << (room % np.uint64(64))) | (
-        (following >> (np.uint64(63) - room % np.uint64(64))) >> np.uint64(1)
-    )
-    rest = following << (room % np.uint64(64))
-    lower = np.arange(LIMBS + 1) < top[:, None]
-    sticky = (rest != 0) | ((padded != 0) & lower).any(axis=1)
-    tail = leading & np.uint64(0x7FF)
-    mantissa = leading >> np.uint64(11)
-    half = np.uint64(0x400)
-    odd = (mantissa & np.uint64(1)) == 1
-    up = (tail > half) | ((tail == half) & (sticky | odd))
-    exponents = 64 * top + length - 53 - FRACTION_BITS
-    return (mantissa + up).astype(float), exponents.astype(np.int32)
-
-
-def _bit_length(limbs: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """The bit length of every limb, 0 for 0: (n,) -> (n,)."""
-    high = np.frexp((limbs >> np.uint64(32)).astype(float))[1]
-    low = np.frexp((limbs & np.uint64(0xFFFFFFFF)).astype(float))[1]
-    return np.where(high > 0, high + 32, low).astype(np.int64)
