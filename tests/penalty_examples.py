@@ -11,9 +11,8 @@ from fedsplit.penalties.coordinatewise import (
     NonNegative,
     NonNegativeElasticNet,
 )
-from fedsplit.penalties.group_l1 import GroupL1
+from fedsplit.penalties.joint import GroupL1, L2Ball, Simplex
 from fedsplit.penalties.penalty import Penalty
-from fedsplit.penalties.sets import L2Ball, Simplex
 
 PENALTIES: dict[str, Callable[[int], Penalty]] = {
     "l1": lambda d: L1(0.7),

@@ -11,7 +11,7 @@ import pytest
 import fedsplit as fs
 from faulty import faulty
 from fedsplit.clients.clock import Clock
-from fedsplit.clients.effects import TraceEntry
+from fedsplit.clients.oracle import TraceEntry
 from fedsplit.clients.questions import Gradient
 from fedsplit.loop.conversation import Conversation
 from fedsplit.loop.trace import Row

@@ -11,8 +11,8 @@ import pytest
 import fedsplit as fs
 from faulty import Unreliable
 from fedsplit.arrays import Array, Mask
+from fedsplit.clients.local_models import Trials
 from fedsplit.clients.questions import Gradient, Information, Value
-from fedsplit.clients.trials import Trials
 from fedsplit.loop.trace import Row
 from fedsplit.methods.lbfgs import Compact, LBFGSState, Pairs
 from fedsplit.methods.method import Method

@@ -9,10 +9,10 @@ from fedsplit.channels.patience import Patience as Patience
 from fedsplit.channels.ray.ray_clients import RayClients as RayClients
 from fedsplit.clients import questions as questions
 from fedsplit.clients.clock import Latency as Latency
-from fedsplit.clients.effects import Arrival as Arrival
-from fedsplit.clients.effects import Post as Post
+from fedsplit.clients.oracle import Arrival as Arrival
 from fedsplit.clients.oracle import Clients as Clients
 from fedsplit.clients.oracle import Incident as Incident
+from fedsplit.clients.oracle import Post as Post
 from fedsplit.clients.question import Answer as Answer
 from fedsplit.device.placing import StackedRows as StackedRows
 from fedsplit.errors import InputError as InputError
@@ -54,8 +54,8 @@ from fedsplit.losses.scalar import Logistic as Logistic
 from fedsplit.losses.scalar import Poisson as Poisson
 from fedsplit.losses.scalar import ScalarLoss as ScalarLoss
 from fedsplit.methods.admm import ADMM as ADMM
+from fedsplit.methods.asynchronous import DAvePG as DAvePG
 from fedsplit.methods.cg import CG as CG
-from fedsplit.methods.dave import DAvePG as DAvePG
 from fedsplit.methods.fedavg import FedAvg as FedAvg
 from fedsplit.methods.feddyn import FedDyn as FedDyn
 from fedsplit.methods.fedgd import FedGD as FedGD
@@ -76,10 +76,10 @@ from fedsplit.penalties.coordinatewise import L1 as L1
 from fedsplit.penalties.coordinatewise import Box as Box
 from fedsplit.penalties.coordinatewise import ElasticNet as ElasticNet
 from fedsplit.penalties.coordinatewise import NonNegative as NonNegative
-from fedsplit.penalties.group_l1 import GroupL1 as GroupL1
+from fedsplit.penalties.joint import GroupL1 as GroupL1
+from fedsplit.penalties.joint import L2Ball as L2Ball
+from fedsplit.penalties.joint import Simplex as Simplex
 from fedsplit.penalties.penalty import Penalty as Penalty
-from fedsplit.penalties.sets import L2Ball as L2Ball
-from fedsplit.penalties.sets import Simplex as Simplex
 from fedsplit.problem import Problem as Problem
 from fedsplit.regression.fit import fit as fit
 from fedsplit.regression.path import RegularisationPath as RegularisationPath

@@ -18,6 +18,8 @@ import numpy as np
 from fedsplit.arrays import Array, like, namespace
 from fedsplit.clients.adding import SIGN, SUM, VALUES
 from fedsplit.clients.local_models import LocalModel, ModifiedScore
+from fedsplit.clients.local_models import Overview as Overview
+from fedsplit.clients.local_models import Trials as Trials
 from fedsplit.clients.question import (
     Answer,
     CostQuestion,
@@ -30,8 +32,6 @@ from fedsplit.clients.question import (
     some_not_nan,
 )
 from fedsplit.clients.rounding import rounded_down, rounded_up, separated, sign_along
-from fedsplit.clients.trials import Overview as Overview
-from fedsplit.clients.trials import Trials as Trials
 from fedsplit.local.solver import ProxSolver, StochasticSolver, start_of
 from fedsplit.losses.batches import Streams, epochs, independent, unseeded
 from fedsplit.losses.costs import Costs

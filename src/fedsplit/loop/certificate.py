@@ -10,8 +10,7 @@ import numpy as np
 
 from fedsplit.arrays import EPS, Array, Mask
 from fedsplit.checks import instance
-from fedsplit.clients.effects import Pooled
-from fedsplit.clients.oracle import Oracle, clients_of
+from fedsplit.clients.oracle import Oracle, Pooled, clients_of
 from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.clients.questions import Decrement, Gradient, Information, ProofScalars
 from fedsplit.clients.stacked import QUIET

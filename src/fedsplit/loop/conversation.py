@@ -16,8 +16,19 @@ import numpy as np
 
 from fedsplit.arrays import Mask
 from fedsplit.clients.clock import Clock, Latency
-from fedsplit.clients.effects import Account, Arrival, Measurement, Pooled, Post, TraceEntry
-from fedsplit.clients.oracle import Clients, Incident, Posting, Removed, everyone
+from fedsplit.clients.oracle import (
+    Account,
+    Arrival,
+    Clients,
+    Incident,
+    Measurement,
+    Pooled,
+    Post,
+    Posting,
+    Removed,
+    TraceEntry,
+    everyone,
+)
 from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.clients.questions import Reflection
 from fedsplit.dialogue import BudgetSpent, Removal

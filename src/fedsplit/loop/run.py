@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedsplit.arrays import Array, length
-from fedsplit.clients.effects import Account, Kind, Measurement, TraceEntry
+from fedsplit.clients.oracle import Account, Kind, Measurement, TraceEntry
 from fedsplit.dialogue import BudgetSpent, Dialogue, Removal
 from fedsplit.errors import InputError
 from fedsplit.loop.certificate import NOT_ASKED, SEPARABLE, Certificate

@@ -14,8 +14,7 @@ import numpy as np
 from fedsplit.arrays import Array, on_host, to_host
 from fedsplit.checks import count, instance, number
 from fedsplit.clients.clock import Latency
-from fedsplit.clients.effects import Measurement
-from fedsplit.clients.oracle import Clients, Oracle, clients_of
+from fedsplit.clients.oracle import Clients, Measurement, Oracle, clients_of
 from fedsplit.clients.stacked import QUIET
 from fedsplit.device.backend import numbers
 from fedsplit.dialogue import Removal, converse
@@ -138,12 +137,11 @@ def solve(
     count("rounds", rounds)
     number("tol", tol, strict=False)
     count("seed", seed, least=0)
-    check_callbacks(callbacks)
+    check_run(method, callbacks, participation)
     given = x0 if state is None else state.x
     d = clients.d or np.size(() if given is None else given)  # which not all clients say
     if not d:
         raise InputError("these clients do not say how many coordinates x has: pass x0")
-    check_participation(participation, method)
     notes: list[str] = []
     if method is None:
         before = None if state is None else state.inner
@@ -152,7 +150,6 @@ def solve(
         )
         suited = method.suited(clients.m, d)
         notes.append(chosen.replace(method.described(), suited.described()))
-    check_method(method)
     method = method.suited(clients.m, d)
     # a checkpoint is passed like a callback, but has to see every answer
     keepers = [callback for callback in callbacks if isinstance(callback, Keeper)]
@@ -315,29 +312,21 @@ def _not_converged(result: Result) -> str:
     return f"not converged after {result.rounds} rounds ({why})"
 
 
-def check_method(method: object) -> None:
-    """Raise InputError unless it is a method."""
-    instance("method", method, "a Method")  # no class in the place of an object
-    if not isinstance(method, Method):
-        raise InputError(
-            f"method must be a Method, not {type(method).__name__}: derive a method of your own "
-            "from fs.Method"
-        )
-
-
-def check_callbacks(callbacks: object) -> None:
-    """Raise InputError unless it is a sequence of callables and keepers."""
-    known = isinstance(callbacks, Sequence) and all(
+def check_run(method: object, callbacks: object, participation: float) -> None:
+    """Raise InputError unless these are a method, if any, a list of callbacks, and a share."""
+    if method is not None:
+        instance("method", method, "a Method")  # no class in the place of an object
+        if not isinstance(method, Method):
+            raise InputError(
+                f"method must be a Method, not {type(method).__name__}: derive a method of your "
+                "own from fs.Method"
+            )
+    if not isinstance(callbacks, Sequence) or not all(
         callable(each) or isinstance(each, Keeper) for each in callbacks
-    )
-    if not known:
+    ):
         raise InputError(
             f"callbacks must be a list of functions of a row and a state, not {callbacks!r}"
         )
-
-
-def check_participation(participation: float, method: object) -> None:
-    """Raise InputError unless it is a share of the clients, which the method does not draw too."""
     if not 0 < number("participation", participation) <= 1:
         raise InputError(
             "participation must be a share of the clients, above 0 and at most 1, "

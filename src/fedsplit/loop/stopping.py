@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedsplit.arrays import Array, Mask, length, to_host
-from fedsplit.clients.effects import Account, Pooled
+from fedsplit.clients.oracle import Account, Pooled
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Value
 from fedsplit.dialogue import Dialogue

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array
-from fedsplit.clients.effects import Kind
-
-Scalar = TypeVar("Scalar", bound=np.generic)
+from fedsplit.clients.oracle import Kind
 
 
 class Row(NamedTuple):
@@ -69,17 +67,6 @@ class Row(NamedTuple):
     clock: float = math.nan
 
 
-class TraceColumn(Generic[Scalar]):
-    """An attribute of ``Trace`` that is the array of one field of all rows."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    # made when it is read: most runs are never looked at by columns
-    def __get__(self, trace: Trace, owner: type) -> NDArray[Scalar]:
-        return np.array([getattr(row, self.name) for row in trace.rows])
-
-
 @dataclass
 class Trace:
     """The rows of a run, and its columns as arrays with one entry per row.
@@ -100,21 +87,17 @@ class Trace:
     start: float
     rows: list[Row] = field(default_factory=list)
 
-    residual = TraceColumn[np.float64]()
-    error = TraceColumn[np.float64]()
-    floats_up = TraceColumn[np.int64]()
-    floats_down = TraceColumn[np.int64]()
-    answered = TraceColumn[np.int64]()
-    seconds = TraceColumn[np.float64]()
-    kind = TraceColumn[np.str_]()
-    questions = TraceColumn[np.int64]()
-    gradients = TraceColumn[np.int64]()
-    hessians = TraceColumn[np.int64]()
-    factorisations = TraceColumn[np.int64]()
-    clock = TraceColumn[np.float64]()
-
     def __len__(self) -> int:
         return len(self.rows)
+
+    # columns are made when they are read: most runs are never looked at by them
+    def __getattr__(self, name: str) -> NDArray[Any]:
+        if name not in Row._fields:
+            raise AttributeError(f"a Trace has no {name!r}: it has {', '.join(Row._fields)}")
+        return np.array([getattr(row, name) for row in self.rows])
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *Row._fields]
 
     @property
     def objective(self) -> Array:

@@ -9,9 +9,8 @@ from fedsplit.clients.oracle import Clients
 from fedsplit.errors import InputError
 from fedsplit.local.gradient import GradientProx
 from fedsplit.methods.admm import ADMM
-from fedsplit.methods.asynchronous_information import AsynchronousInformation
+from fedsplit.methods.asynchronous import AsynchronousInformation, DAvePG
 from fedsplit.methods.cg import CG
-from fedsplit.methods.dave import DAvePG
 from fedsplit.methods.fedavg import FedAvg
 from fedsplit.methods.feddyn import FedDyn
 from fedsplit.methods.fedgd import FedGD

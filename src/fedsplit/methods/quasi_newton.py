@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsplit.arrays import EPS, Array, Mask, dots, length, matvec, norms
+from fedsplit.clients.local_models import TINY, Overview, Trials
 from fedsplit.clients.question import Answer
-from fedsplit.clients.trials import TINY, Overview, Trials
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
 from fedsplit.methods.lbfgs import LBFGS, Pairs

@@ -10,8 +10,8 @@ import numpy as np
 
 from fedsplit.arrays import Array, unpacked
 from fedsplit.channels import codec
+from fedsplit.clients.local_models import Trials
 from fedsplit.clients.question import Question
-from fedsplit.clients.trials import Trials
 from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import InputError, RequestError
 from fedsplit.regression.client.design import Design, Moments, Scaling

@@ -17,7 +17,7 @@ import numpy as np
 
 from fedsplit.arrays import Array
 from fedsplit.channels.channel import Request
-from fedsplit.clients.effects import Kind
+from fedsplit.clients.oracle import Kind
 from fedsplit.clients.question import NOT_FINITE, Question
 from fedsplit.data.texts import Level
 from fedsplit.data.types import ColumnProfile, Type, level_form

@@ -14,9 +14,8 @@ from functools import cached_property
 import numpy as np
 
 from fedsplit.arrays import EPS, Array, packed, unpacked
-from fedsplit.clients.effects import TraceEntry
 from fedsplit.clients.local_models import ModifiedScore
-from fedsplit.clients.oracle import Removed
+from fedsplit.clients.oracle import Removed, TraceEntry
 from fedsplit.clients.questions import ProofScalars
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError

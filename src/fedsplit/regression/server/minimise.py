@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedsplit.arrays import Array, Mask, length, unpacked
-from fedsplit.clients.effects import Account, Measurement, TraceEntry
-from fedsplit.clients.oracle import Removed
+from fedsplit.clients.oracle import Account, Measurement, Removed, TraceEntry
 from fedsplit.clients.question import CostQuestion
 from fedsplit.clients.questions import Decrement, Gradient, Information, ProofScalars
 from fedsplit.dialogue import BudgetSpent, Dialogue, NoAnswer, advance

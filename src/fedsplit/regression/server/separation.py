@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.clients.effects import TraceEntry
+from fedsplit.clients.oracle import TraceEntry
 from fedsplit.clients.questions import Gradient, Information, Line, Margin
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError, listed
