@@ -336,7 +336,7 @@ def test_both_statements_are_printed_and_in_the_json(tmp_path: Path) -> None:
 def test_a_fit_that_rounding_can_have_moved_too_far_has_not_converged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fedsplit.regression.server.coordinates.CANCELLING", np.inf)
+    monkeypatch.setattr("fedsplit.regression.server.problem.CANCELLING", np.inf)
     model = fs.fit(nearly("1e-7"), "y ~ x + z", group="c")
     assert model.certificate.standard_errors is not None
     assert model.certificate.arithmetic is not None

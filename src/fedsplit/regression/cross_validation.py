@@ -110,7 +110,7 @@ def _held_out(
     """The mean deviance of the held-out rows at the models of the others, by penalty, (k,)."""
     problem = yield from set_up(fold.training, settings)
     problem = yield from in_robust_units(problem)
-    problem = problem.with_ridge(np.zeros(problem.d))
+    problem = problem.with_ridge(0.0)
     points = yield from _points(problem, penalties)
     # the costs of the held-out rows, in the coordinates of the others
     costs = replace(problem, rows=fold.held_out)

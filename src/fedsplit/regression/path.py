@@ -230,7 +230,7 @@ def regularisation(
     problem = yield from set_up(agreement.rows, settings)
     problem = yield from in_robust_units(problem)
     # the ridge is part of the server's penalty, so that the clients' costs are the same for every λ
-    problem = problem.with_ridge(np.zeros(problem.d))
+    problem = problem.with_ridge(0.0)
     null: Minimum | None = None
     if lambdas is None:
         # an l1 above every gradient: no penalised coefficient leaves zero
@@ -260,7 +260,7 @@ def regularisation(
         cv = yield from cross_validation(settings, folds, penalties)
         cv = cv.set_index(index)
     x = np.stack([each.x for each in minima])
-    params = problem.coordinates.coefficients(x)
+    params = problem.coefficients(x)
     return problem, RegularisationPath(
         lambdas=lambdas,
         params=pd.DataFrame(params, index=index, columns=problem.names),

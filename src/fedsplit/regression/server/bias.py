@@ -107,12 +107,12 @@ class ClientsAtHand:
         if problem.settings.biased is not None:
             return clients, x, problem.back[problem.kept]
         whiten = None
-        if problem.aliased:
-            columns = problem.coordinates.columns
+        if not problem.kept.all():
+            columns = problem.columns
             whiten = np.ascontiguousarray(np.eye(len(columns))[:, columns])
         frame = replace(problem.frame, whiten=whiten, precise=False)
         kept = problem.kept
-        back = problem.coordinates.unscaling[np.ix_(kept, kept)]
+        back = problem.unscaling[np.ix_(kept, kept)]
         scaled = FitClients(self.members, replace(problem, frame=frame))
         return scaled, (problem.basis @ x)[kept], back
 

@@ -1,7 +1,4 @@
-"""The coordinates of the rounds, and the way back to coefficients in the units of the files.
-
-The pooled moments say which columns those before them determine, and in which coordinates the
-others are orthonormal.
+"""What the pooled moments reveal of the columns, and in which combinations they are orthonormal.
 
 Moments have about 15 digits, and so has the squared length of what other columns leave of a column:
 they cannot tell a column that differs from others by 1e-8 from one that does not. In coordinates in
@@ -12,21 +9,17 @@ for moments once more, in the coordinates that follow from the first ones.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import block_diag, solve_triangular
+from scipy.linalg import solve_triangular
 from scipy.special import logsumexp
 
 from fedsplit.arrays import Array, Mask
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError, listed
-from fedsplit.regression.client.coding import Frame
-from fedsplit.regression.client.design import Moments, Scaling, combine
+from fedsplit.regression.client.design import Moments, Scaling
 from fedsplit.regression.client.statistics import CombinedProducts
-from fedsplit.regression.families.family import CoefficientBlock
-from fedsplit.regression.options import Settings
 from fedsplit.regression.server.federation import CodedRows, sums_of
 
 
@@ -35,23 +28,6 @@ class Pool:
 
     The loss may have a constant beside the columns, such as thresholds: they are ``centred`` then,
     as with an intercept.
-
-    Attributes
-    ----------
-    n, weight : int, float
-        Rows, and the sum of their weights.
-    mean, scatter : (p,) and (p, p) arrays
-        Of the columns, as in ``Moments``.
-    target, spread : float
-        Mean and standard deviation of the target.
-    net_target, cross : float, (p,) array
-        As ``net_mean`` and ``cross`` in ``Moments``.
-    log_exposure : float
-        The logarithm of the mean of e^offset.
-    classes : (K,) array
-        Rows of each class; empty unless the target is a class.
-    floor : float
-        Of all clients, as in ``Moments``.
     """
 
     # overflow is reported below, by the name of the column
@@ -59,31 +35,36 @@ class Pool:
     def __init__(
         self, moments: Sequence[Moments], intercept: int | None, centred: bool = False
     ) -> None:
-        self.intercept = intercept
+        self.intercept = intercept  # which column is the constant term, if there is one
         self.centred = centred or intercept is not None
         self.names = list(moments[0].names)
         self.n = sum(each.n for each in moments)
-        self.weight = sum(each.weight for each in moments)
-        shares = np.array([each.weight for each in moments]) / self.weight
+        weights = np.array([each.weight for each in moments])
+        self.weight: float = sum(weights.tolist())
+        shares = weights / self.weight
+        # of the columns, as in ``Moments``
         means = np.stack([each.mean for each in moments])
         self.mean: Array = shares @ means
         between = np.sqrt(shares * self.weight)[:, None] * (means - self.mean)
         within = np.sum([each.scatter for each in moments], axis=0)
         self.scatter: Array = within + between.T @ between
+        # mean and standard deviation of the target
         targets = np.array([each.target_mean for each in moments])
         self.target = float(shares @ targets)
-        target_within = sum(each.target_scatter for each in moments)
+        target_within = sum([each.target_scatter for each in moments])
         target_between = self.weight * float(shares @ np.square(targets - self.target))
         self.spread = float(np.sqrt((target_within + target_between) / self.weight))
+        # as ``net_mean`` and ``cross`` in ``Moments``
         nets = np.array([each.net_mean for each in moments])
         self.net_target = float(shares @ nets)
         self.cross: Array = np.sum([each.cross for each in moments], axis=0)
         if self.cross.size:
             self.cross = self.cross + (shares * (nets - self.net_target)) @ means * self.weight
+        # the logarithm of the mean of e^offset
         exposed = logsumexp([each.log_exposed for each in moments])
         self.log_exposure = float(exposed - np.log(self.weight))
-        self.classes = np.sum([each.classes for each in moments], axis=0)
-        self.floor = sum(each.floor for each in moments)
+        self.classes = np.sum([each.classes for each in moments], axis=0)  # rows of each class
+        self.floor = sum([each.floor for each in moments])
         squares = zip(self.names, np.diag(self.scatter), strict=True)
         for name, value in [("the target", self.spread), *squares]:
             if not np.isfinite(value):
@@ -161,26 +142,14 @@ class Pool:
         return self.cross / (scaling.scale * scaling.unit) + self.weight * target * mean
 
 
-CANCELLING = 1e4
-"""Terms so many times larger than their sum are added up in twice the working precision."""
-
-
 class Orthonormal(NamedTuple):
-    """The columns whose coefficients the data determine, and how the rounds combine them.
+    """The columns whose coefficients the data determine, and how the rounds combine them."""
 
-    Attributes
-    ----------
-    kept : (p,) array of bool
-        Every column that is not aliased.
-    whiten : (p, r) array
-        What the scaled columns are multiplied by to be orthonormal; rows of aliased ones are zero.
-    aliased : mapping of int to (p,) array
-        Of each aliased column, a combination of the scaled columns that is next to zero, with a
-        factor of 1 for the column itself. All zero if the column is constant, or zero.
-    """
-
-    kept: Mask
+    kept: Mask  # (p,): every column that is not aliased
+    # (p, r): what the scaled columns are multiplied by to be orthonormal; 0 for aliased ones
     whiten: Array
+    # for each aliased column, a combination of the scaled columns, (p,), that is next to zero, with
+    # a factor of 1 for the column itself; all zero if the column is constant, or zero
     aliased: Mapping[int, Array]
 
 
@@ -222,23 +191,12 @@ def orthogonalise(rows: CodedRows, pool: Pool, scaling: Scaling) -> Dialogue[Ort
 
 
 class Elimination(NamedTuple):
-    """What one pass over the products of p combinations of columns shows.
+    """What one pass over the products of p combinations of columns shows."""
 
-    Attributes
-    ----------
-    kept, poor : (p,) arrays of bool
-        Combinations that are independent of those before them, and those of which the products
-        cannot say that.
-    residuals : (p, p) array
-        What the kept ones leave of each, of about unit length.
-    lengths : (p,) array
-        By what the combination itself was divided for that.
-    """
-
-    kept: Mask
-    poor: Mask
-    residuals: Array
-    lengths: Array
+    kept: Mask  # (p,): combinations that are independent of those before them
+    poor: Mask  # (p,): those of which the products cannot say that
+    residuals: Array  # (p, p): what the kept ones leave of each, of about unit length
+    lengths: Array  # (p,): by what the combination itself was divided for that
 
 
 def _eliminate(G: Array, limits: Array) -> Elimination:
@@ -298,130 +256,3 @@ def check_independent(rows: CodedRows, pool: Pool, found: Orthonormal) -> None:
             f"{listed(pool.names[j] for j in np.flatnonzero(others))} over all clients: "
             "leave one of them out, or add a ridge"
         )
-
-
-@dataclass(frozen=True)
-class Coordinates:
-    """How x of the rounds, (d,), is related to the q coefficients.
-
-    Coefficients come in named blocks. Those of the linear predictors have one coefficient for each
-    of the p columns; after them come those that belong to no column, such as thresholds.
-
-    Attributes
-    ----------
-    blocks : tuple of CoefficientBlock
-    frame : Frame
-        By which clients make these coordinates, without a ridge.
-    kept : (q,) array of bool
-        The coefficients that are not aliased.
-    basis : (q, d) array
-        Takes x to coefficients of the scaled columns; those that are aliased are 0.
-    unscaling : (q, q) array
-        Takes these to the units of the files.
-    back : (q, d) array
-        Takes x to coefficients in the units of the files, but for the origin of the target.
-    origin : (q,) array
-        What is added to them for that.
-    """
-
-    blocks: tuple[CoefficientBlock, ...]
-    frame: Frame
-    kept: Mask
-    basis: Array
-    unscaling: Array
-    back: Array
-    origin: Array
-
-    @property
-    def columns(self) -> Mask:
-        """Which of the p columns are not aliased."""
-        return self.kept[: len(self.frame.scaling.scale)]
-
-    @property
-    def predictors(self) -> int:
-        """How many blocks have a coefficient for each column."""
-        return sum(block.of_columns for block in self.blocks)
-
-    @property
-    def own(self) -> int:
-        """How many coefficients belong to no column."""
-        return sum(len(block.own) for block in self.blocks)
-
-    def for_each(self, values: Array, own: float) -> Array:
-        """One value for each coefficient, (q,): that of its column, or ``own`` if it has none."""
-        each: Array = np.concatenate([np.tile(values, self.predictors), np.full(self.own, own)])
-        return each
-
-    def coefficients(self, x: Array) -> Array:
-        """The coefficients in the units of the files, (..., q), at x, (..., d); aliased ones 0."""
-        coef: Array = x @ self.back.T + self.origin
-        return coef
-
-    def point(self, coef: Array) -> Array:
-        """x at which the coefficients are these, (q,); those that are aliased do not matter."""
-        return np.linalg.solve(self.back[self.kept], (coef - self.origin)[self.kept])
-
-    def point_of_scaled(self, coef: Array) -> Array:
-        """x at which those of the scaled columns are these, (q,) or (q, k)."""
-        return np.linalg.solve(self.basis[self.kept], coef[self.kept])
-
-
-def find_coordinates(
-    rows: CodedRows, pool: Pool, settings: Settings, blocks: Sequence[CoefficientBlock]
-) -> Dialogue[Coordinates]:
-    """Make columns orthonormal over all clients, unless a penalty acts on them as they are.
-
-    Clients are asked for moments once more, if those of the pool are poor.
-    """
-    family = settings.chosen_family
-    p = len(pool.names)
-    scaling = pool.scaling(family.has_units)
-    predictors = sum(block.of_columns for block in blocks)
-    own = sum(len(block.own) for block in blocks)
-    symmetric = predictors > 1 and settings.symmetric
-    whiten: Array | None = None
-    precise = False
-    kept: Mask = np.ones(p, dtype=bool)
-    columns: Array = np.eye(p)
-    if not settings.ridge and not settings.l1:
-        found = yield from orthogonalise(rows, pool, scaling)
-        if settings.aliased == "refuse":
-            check_independent(rows, pool, found)
-        kept = found.kept
-        columns = columns[:, kept]
-        if not settings.nonnegative:
-            columns = found.whiten
-            # whether terms nearly cancel in the combinations
-            precise = bool(np.abs(columns).sum(axis=0).max(initial=0.0) > CANCELLING)
-        if not settings.nonnegative or found.aliased:
-            whiten = columns
-    # the predictors of a row are combinations of the blocks of x
-    mix = family.mix(predictors + 1, symmetric)
-    basis: Array = block_diag(np.kron(mix, columns), np.eye(own))
-    one = _unscaled(scaling, pool.intercept)
-    unscaling: Array = block_diag(np.kron(np.eye(predictors), one), np.eye(own))
-    follows = [np.full(len(block.own), block.follows) for block in blocks]
-    unscaling[p * predictors :, :p] = np.outer(
-        np.concatenate(follows), scaling.unit * scaling.centre / scaling.scale
-    )
-    back: Array = unscaling @ basis
-    origin: Array = np.zeros(len(back))
-    if pool.intercept is not None:
-        origin[pool.intercept] = scaling.origin
-        if precise:
-            # large terms nearly cancel in the intercept too
-            row = np.eye(1, p, pool.intercept)
-            means = combine(row, scaling.centre, scaling.scale, columns)
-            back[pool.intercept : p * predictors : p] = np.kron(mix, scaling.unit * means)
-    kept = np.concatenate([np.tile(kept, predictors), np.ones(own, dtype=bool)])
-    frame = Frame(scaling, whiten, 1.0, symmetric, np.zeros(basis.shape[1]), precise)
-    return Coordinates(tuple(blocks), frame, kept, basis, unscaling, back, origin)
-
-
-def _unscaled(scaling: Scaling, intercept: int | None) -> Array:
-    """Takes the coefficients of one predictor to the units of the files, (p, p)."""
-    centre, scale, unit, _ = scaling
-    matrix = np.diag(unit / scale)
-    if intercept is not None:
-        matrix[intercept] -= unit * centre / scale
-    return matrix

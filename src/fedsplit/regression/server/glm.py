@@ -269,7 +269,7 @@ def with_limit(made: FitReport, limit: Limit) -> FitReport:
     )
     x = made.found.x
     recessions: tuple[Recession, ...] = ()
-    if len(problem.coordinates.blocks) == 1:
+    if len(problem.blocks) == 1:
         # a prediction is a limit: how far out this one was computed must not show in it
         x = x - limit.kernel @ (limit.kernel.T @ x)
         recessions = tuple(_recession(problem, way) for way in limit.ways)
@@ -277,7 +277,7 @@ def with_limit(made: FitReport, limit: Limit) -> FitReport:
         made.estimates.without(lost),
         not_estimable=dict(lost),
         recessions=recessions,
-        limit=np.where(problem.kept, problem.coordinates.coefficients(x), np.nan),
+        limit=np.where(problem.kept, problem.coefficients(x), np.nan),
         lost_directions=limit.kernel.shape[1],
     )
     warnings = [*in_lines(limit.findings(problem.rows.names)), warning]
@@ -287,8 +287,8 @@ def with_limit(made: FitReport, limit: Limit) -> FitReport:
 def _recession(problem: FitProblem, way: Array) -> Recession:
     """A direction of recession, (d,), for rows in the units of the files."""
     return Recession(
-        centre=tuple(problem.scaling.centre.tolist()),
-        scale=tuple(problem.scaling.scale.tolist()),
+        centre=tuple(problem.frame.scaling.centre.tolist()),
+        scale=tuple(problem.frame.scaling.scale.tolist()),
         whiten=tuple(map(tuple, problem.basis.tolist())),
         direction=tuple(way.tolist()),
     )

@@ -21,7 +21,6 @@ import pandas as pd
 from fedsplit.arrays import EPS, Array, add_diagonal
 from fedsplit.clients.questions import ProofScalars
 from fedsplit.clients.stacked import QUIET
-from fedsplit.data.pooled.function import State
 from fedsplit.dialogue import Dialogue
 from fedsplit.loop.certificate import Certificate, Facts, ScaledHessian, near
 from fedsplit.penalties.penalty import FitPenalty
@@ -43,7 +42,6 @@ from fedsplit.regression.server.clustered import (
     clustered_covariance,
     summed_covariance,
 )
-from fedsplit.regression.server.coordinates import Coordinates, Pool
 from fedsplit.regression.server.federation import InTrace
 from fedsplit.regression.server.problem import FitProblem, inverse
 from fedsplit.regression.server.report import (
@@ -61,36 +59,24 @@ SUMMATION = 16.0
 
 
 class ColumnRounding(NamedTuple):
-    """How far the entries of the p columns of a design are off, since they were computed.
+    """How far the entries of the p columns of a design are off, since they were computed."""
 
-    Attributes
-    ----------
-    roundings : (p,) array
-        Of the entry itself, which differ from row to row.
-    shifts : (p,) array
-        Of numbers beside it, such as the mean that ``scale`` subtracts, in units of the column.
-    shared : (p, p) array
-        Column k is off by shared[j, k] times column j in every row, in roundings: a mean that is
-        off moves the coefficient of another column, or the intercept, and nothing else.
-    """
-
-    roundings: Array
+    roundings: Array  # (p,): of the entry itself, which differ from row to row
+    # (p,): of numbers beside it, such as the mean that ``scale`` subtracts, in units of the column
     shifts: Array
+    # (p, p): column k is off by shared[j, k] times column j in every row, in roundings: a mean that
+    # is off moves the coefficient of another column, or the intercept, and nothing else
     shared: Array
 
 
-def column_rounding(
-    pool: Pool, state: Mapping[str, State], coordinates: Coordinates
-) -> ColumnRounding:
-    """The rounding of products, powers and functions, by the names of columns.
-
-    ``state`` is that of functions of all rows, by their text.
-    """
+def column_rounding(problem: FitProblem) -> ColumnRounding:
+    """The rounding of products, powers and functions, by the names of columns."""
+    pool, state = problem.pool, problem.rows.plan.state
     # between the factors of a term, and not inside of one
     factors = [re.compile(r":(?![^(\[{]*[)\]}])").split(name) for name in pool.names]
     if pool.intercept is not None:
         factors[pool.intercept] = []
-    kept = np.flatnonzero(coordinates.columns).tolist()
+    kept = np.flatnonzero(problem.columns).tolist()
     places = {frozenset(factors[k]): k for k in kept}
     p = len(factors)
     roundings, shifts, shared = np.zeros(p), np.zeros(p), np.zeros((p, p))
@@ -116,53 +102,45 @@ def column_rounding(
             singles = [places.get(frozenset([factor])) for factor in others]
             sizes = [pool.sizes[k] if single is None else pool.sizes[single] for single in singles]
             shifts[k] += shift * math.prod(sizes)
-    if coordinates.frame.precise:  # then products of two columns have all their digits
+    if problem.frame.precise:  # then products of two columns have all their digits
         pairs = products_among(pool.names)
         exact = [roundings[i] + roundings[j] for i, j in pairs.values()]
         roundings[list(pairs)] = exact
     return ColumnRounding(roundings, shifts, shared)
 
 
-def column_errors(coordinates: Coordinates, evaluation: ColumnRounding, H: Array) -> Array:
+def column_errors(problem: FitProblem, evaluation: ColumnRounding, H: Array) -> Array:
     """√Σ wφ''E², (d,), of the errors E in each column, in roundings; H is Σ wφ'' y yᵀ."""
-    sizes = np.sqrt(np.diag(H))
-    r = int(coordinates.columns.sum())
-    kept = coordinates.columns
-    whiten: Array = np.eye(r)
-    if coordinates.frame.whiten is not None:
-        whiten = coordinates.frame.whiten[kept]
+    frame, kept = problem.frame, problem.columns
+    r = int(kept.sum())
+    whiten: Array = np.eye(r) if frame.whiten is None else frame.whiten[kept]
     unwhiten = np.linalg.inv(whiten)
     # two for centring and scaling, and one for each term of the sum
     terms = 2.0 + np.count_nonzero(whiten, axis=0)
     # an entry is its scaled one and the centre, both in units of the scale
-    centre, scale, *_ = coordinates.frame.scaling
+    centre, scale, *_ = frame.scaling
     far = (evaluation.roundings * np.abs(centre / scale) + evaluation.shifts / scale)[kept]
     errors = []
-    for c in range(coordinates.predictors):
+    for c in range(problem.predictors):
         block = H[c * r : (c + 1) * r, c * r : (c + 1) * r]
         scaled = np.sqrt(np.maximum(np.diag(unwhiten.T @ block @ unwhiten), 0.0))
-        combined = np.zeros(r) if coordinates.frame.precise else terms * (scaled @ np.abs(whiten))
+        combined = np.zeros(r) if frame.precise else terms * (scaled @ np.abs(whiten))
         # no column that is centred is longer than that of ones by much, if there is one
         computed = evaluation.roundings[kept] * scaled + far * scaled.max()
         errors.append(combined + computed @ np.abs(whiten))
-    errors.append(np.zeros(coordinates.own))
-    return np.asarray(np.maximum(np.concatenate(errors), 2.0 * sizes))
+    errors.append(np.zeros(len(H) - r * problem.predictors))
+    return np.asarray(np.maximum(np.concatenate(errors), 2.0 * np.sqrt(np.diag(H))))
 
 
 def gradient_error(
-    coordinates: Coordinates,
-    evaluation: ColumnRounding,
-    H: Array,
-    x: Array,
-    scalars: ProofScalars,
-    weight: float,
+    problem: FitProblem, evaluation: ColumnRounding, H: Array, x: Array, scalars: ProofScalars
 ) -> float:
     """A bound on the error of the gradient at x in the norm of H⁻¹; nan if H is singular.
 
     With errors E in the columns Y, slopes φ' and curvatures φ'', the gradient is off by
     Eᵀwφ' + Yᵀwφ''Ex. The second term is no longer than Ex is in the norm of wφ''; the first is at
     most √Σ wφ''E² · √Σ wφ'²/φ'' in each entry, by Cauchy's inequality. The last sum is taken to be
-    the deviance, or the ``weight`` of all rows, of targets without a unit, where that is larger.
+    the deviance, or the weight of all rows, of targets without a unit, where that is larger.
     Sums, slopes and targets are off by a few roundings of their own.
     """
     sizes = np.sqrt(np.diag(H))
@@ -170,8 +148,9 @@ def gradient_error(
         return math.nan
     correlated = np.abs(inverse(H / np.outer(sizes, sizes)))
     deviance = max(0.0, 2.0 * float(np.sum(scalars.value - scalars.floor)))
+    weight = 0.0 if problem.family.has_units else problem.pool.weight
     residual = math.sqrt(max(deviance, weight))
-    errors = column_errors(coordinates, evaluation, H)
+    errors = column_errors(problem, evaluation, H)
     relative = errors / sizes
     fitted = math.sqrt(max(0.0, float(x @ H @ x)))
     parts = [
@@ -184,18 +163,18 @@ def gradient_error(
     return EPS / 2.0 * float(sum(parts))
 
 
-def conversion_error(coordinates: Coordinates, evaluation: ColumnRounding, x: Array) -> Array:
+def conversion_error(problem: FitProblem, evaluation: ColumnRounding, x: Array) -> Array:
     """A bound on what rounding adds to every coefficient but by the gradient, (q,).
 
     It is that of the way back to the units of the files, and of numbers that all rows share.
     """
     # the sizes of the terms whose sums x is multiplied by
-    terms = np.abs(coordinates.unscaling) @ np.abs(coordinates.basis)
-    if coordinates.frame.precise:
-        terms = np.abs(coordinates.back)
-    added = (len(x) + 5.0) * (terms @ np.abs(x)) + np.abs(coordinates.origin)
-    of_columns = coordinates.predictors * len(coordinates.columns)
-    coef = np.abs(coordinates.coefficients(x))[:of_columns].reshape(coordinates.predictors, -1)
+    terms = np.abs(problem.back)
+    if not problem.frame.precise:
+        terms = np.abs(problem.unscaling) @ np.abs(problem.basis)
+    added = (len(x) + 5.0) * (terms @ np.abs(x)) + np.abs(problem.origin)
+    of_columns = problem.predictors * len(problem.columns)
+    coef = np.abs(problem.coefficients(x))[:of_columns].reshape(problem.predictors, -1)
     added[:of_columns] += (coef @ evaluation.shared.T).ravel()
     return EPS / 2.0 * np.asarray(added)
 
@@ -212,33 +191,20 @@ MOST_ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class Point:
-    """What the clients answered at x: what that proves, and how well the model fits there.
-
-    Attributes
-    ----------
-    x : (d,) array
-    gradients : (m, d) array
-    information : (m, d, d) array
-        The Hessians, each with its share of the penalty's ridge.
-    proved : Certificate
-        In the coordinates of the rounds.
-    kernel : (d, k) array or None
-        An orthonormal basis of the directions that nothing determines in the limit of a fit whose
-        coefficients grow without bound; None where there are none.
-    fits : sequence of mappings
-        What each client answered to each statistic; empty where nothing of it is needed.
-    receding : sequence of int
-        How many rows of each client the model is without; empty if it is of all.
-    """
+    """What the clients answered at x: what that proves, and how well the model fits there."""
 
     problem: FitProblem
-    x: Array
-    gradients: Array
-    information: Array
+    x: Array  # (d,)
+    gradients: Array  # (m, d)
+    information: Array  # (m, d, d): Hessians, each with its share of the penalty's ridge
     scalars: ProofScalars
-    proved: Certificate
+    proved: Certificate  # in the coordinates of the rounds
+    # (d, k): an orthonormal basis of the directions that nothing determines in the limit of a fit
+    # whose coefficients grow without bound; None where there are none
     kernel: Array | None = None
+    # what each client answered to each statistic; empty where nothing of it is needed
     fits: Sequence[Mapping[str, Values]] = ()
+    # how many rows of each client the model is without; empty if it is of all
     receding: Sequence[int] = ()
 
     @classmethod
@@ -295,7 +261,6 @@ class Point:
 
     @property
     def n(self) -> int:
-        """How many rows the model is of."""
         return sum(self.sizes.values())
 
     @property
@@ -332,7 +297,8 @@ class Point:
             return inverse(np.asarray(self.sum_of("expected", "information")))
         if problem.settings.biased is None:
             return inverse(problem.pool.weight * np.eye(problem.d))
-        return inverse(problem.basis.T @ problem.pool.products(problem.scaling) @ problem.basis)
+        products = problem.pool.products(problem.frame.scaling)
+        return inverse(problem.basis.T @ products @ problem.basis)
 
     @cached_property
     def per_radius(self) -> float:
@@ -354,18 +320,17 @@ class Point:
     @cached_property
     def arithmetic(self) -> float:
         """A bound on |coefficient - that of exact arithmetic|/SE; inf if there is none."""
-        problem, coordinates, x = self.problem, self.problem.coordinates, self.x
-        evaluation = column_rounding(problem.pool, problem.rows.plan.state, coordinates)
+        problem, x = self.problem, self.x
+        evaluation = column_rounding(problem)
         if self.kernel is not None:  # how far out the limit is does not matter
             x = x - self.kernel @ (self.kernel.T @ x)
-        weight = 0.0 if problem.family.has_units else problem.pool.weight
         with np.errstate(divide="ignore", **QUIET):
-            nu = gradient_error(coordinates, evaluation, self.hessian, x, self.scalars, weight)
+            nu = gradient_error(problem, evaluation, self.hessian, x, self.scalars)
             # how far the minimiser moves with the gradient, in the norm of H
             moved = near(nu, ScaledHessian(self.hessian).least(), self.scalars).radius
             phi = max(self.dispersion, LEAST_DISPERSION)
             errors = np.sqrt(phi * np.diag(problem.back @ self.expected @ problem.back.T))
-            converted = conversion_error(coordinates, evaluation, x)
+            converted = conversion_error(problem, evaluation, x)
             worst = np.max((converted / errors)[problem.kept])
             bound = float(moved * self.per_radius + worst)
         return math.inf if math.isnan(bound) else bound
@@ -503,11 +468,11 @@ def estimates_of(point: Point) -> Estimates:
     known = not family.dispersed or point.n > problem.d
     return Estimates(
         names=problem.names,
-        values=np.where(problem.kept, problem.coordinates.coefficients(point.x), np.nan),
+        values=np.where(problem.kept, problem.coefficients(point.x), np.nan),
         covariance=phi * expected if unbiased and known and family.has_likelihood else None,
         robust=_clustered(point, back) if unbiased else None,
         errors=np.sqrt(phi * np.diag(expected)),
-        aliased=problem.aliased,
+        aliased=[name for name, kept in zip(problem.names, problem.kept, strict=True) if not kept],
     )
 
 

@@ -73,7 +73,7 @@ class Limit(NamedTuple):
 
     def not_estimable(self, problem: FitProblem) -> Mapping[str, str]:
         """The coefficients that have no estimate, with "+inf" or "-inf"."""
-        sizes = problem.coordinates.for_each(problem.pool.sizes, 1.0)
+        sizes = problem.for_each(problem.pool.sizes, 1.0)
         # in units in which columns have about the same size
         parts = np.abs(problem.back @ self.kernel) * sizes[:, None]
         reach = (parts / parts.max(axis=0)).max(axis=1)
@@ -257,7 +257,8 @@ class SeparationSearch:
             yield TraceEntry("certificate")
             raise self.error(way, proved=True)
         # the rounds in the limit bring matrices
-        if not (self.problem.reports_separation and self.problem.rows.matrices) or left < 1:
+        reported = self.problem.settings.separation == "report"
+        if not (reported and self.problem.rows.matrices) or left < 1:
             raise self.error(way)
         # What recedes along earlier directions has to recede faster than it may come back.
         for k, earlier in enumerate(reversed(self._ways[:-1]), start=1):
