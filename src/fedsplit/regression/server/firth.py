@@ -28,23 +28,12 @@ from fedsplit.regression.server.problem import FitProblem, inverse
 
 @dataclass(frozen=True)
 class FirthPoint:
-    """What all clients answered about x.
+    """What all clients answered about x."""
 
-    Attributes
-    ----------
-    x : (d,) array
-    V : (d, d) array
-        What the leverages were computed with.
-    hessians : (m, d(d + 1)/2) array
-        ∇²f_j(x), the entries on and below the diagonal.
-    parts : mapping of str to array
-        The answers to ``ModifiedScore``, one row per client.
-    """
-
-    x: Array
-    V: Array
-    hessians: Array
-    parts: Mapping[str, Array]
+    x: Array  # (d,)
+    V: Array  # (d, d): what the leverages were computed with
+    hessians: Array  # (m, d(d + 1)/2): ∇²f_j(x), the entries on and below the diagonal
+    parts: Mapping[str, Array]  # the answers to ``ModifiedScore``, one row per client
 
     @cached_property
     def hessian(self) -> Array:
@@ -112,13 +101,12 @@ def firth(problem: FitProblem, x: Array) -> Dialogue[tuple[Minimum, FirthPoint]]
         if search.now is not None:
             gone.reached = problem.by_name(search.now.x)
         raise
-    parts = now.parts
     why = "the penalised likelihood need not be concave: a stationary point is all that is proved"
     certificate = Certificate(None, None, now.objective, why)
+    value, floor, gradients = (now.parts[name] for name in ("value", "floor", "gradient"))
     # only the score is claimed to be small, not a distance
-    nothing = np.zeros(problem.m)
-    scalars = ProofScalars.of({"value": parts["value"], "floor": parts["floor"], "norm": nothing})
-    answers = parts["gradient"], unpacked(now.hessians), scalars
+    scalars = ProofScalars.of({"value": value, "floor": floor, "norm": np.zeros(problem.m)})
+    answers = gradients, unpacked(now.hessians), scalars
     point = Point(problem, now.x, *answers, certificate)
     proofs = [(search.count, certificate)]
     return Minimum(point, proofs, search.count, now.distance <= search.tol), now
@@ -133,21 +121,13 @@ class FirthSearch:
     matrix, and the last one a second, for the standard errors. A step at which the objective rises
     is shortened. Without more, convergence is linear, since H is not the Hessian of the objective:
     changes of the gradient of the penalty correct it as in BFGS.
-
-    Attributes
-    ----------
-    count : int
-        The questions so far, of at most ``rounds``.
-    now : FirthPoint or None
-        The last point that was not refused.
-    pairs : list of (array, array)
-        The last moves, and how the gradient of the penalty -½ log det H changed with them.
     """
 
     tol: float
     rounds: int
-    count: int = 0
-    now: FirthPoint | None = None
+    count: int = 0  # the questions so far, of at most ``rounds``
+    now: FirthPoint | None = None  # the last point that was not refused
+    # the last moves, and how the gradient of the penalty -½ log det H changed with them
     pairs: list[tuple[Array, Array]] = field(default_factory=list)
 
     @property
@@ -203,15 +183,14 @@ class FirthSearch:
 
     def ask(self, x: Array, V: Array, before: Array) -> Dialogue[FirthPoint]:
         """Ask about a new x."""
-        answer = yield ModifiedScore(x, packed(V), before, hessian=True, augmented=False)
-        point = FirthPoint(x, V, answer.parts["hessian"], answer.parts)
-        return (yield from self._recorded(point, before))
+        parts = (yield ModifiedScore(x, packed(V), before, hessian=True, augmented=False)).parts
+        return (yield from self._recorded(FirthPoint(x, V, parts["hessian"], parts), before))
 
     def ask_again(self, point: FirthPoint, augmented: bool) -> Dialogue[FirthPoint]:
         """Ask about the same x with H⁻¹ for V."""
         x, V = point.x, point.inverse
-        answer = yield ModifiedScore(x, packed(V), x, hessian=False, augmented=augmented)
-        return (yield from self._recorded(FirthPoint(x, V, point.hessians, answer.parts), x))
+        parts = (yield ModifiedScore(x, packed(V), x, hessian=False, augmented=augmented)).parts
+        return (yield from self._recorded(FirthPoint(x, V, point.hessians, parts), x))
 
     def _recorded(self, point: FirthPoint, before: Array) -> Dialogue[FirthPoint]:
         """Record the last question, which is a round of its own."""

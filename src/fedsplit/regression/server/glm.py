@@ -46,52 +46,33 @@ SIZES = Histogram(first=-14.0, step=1 / 6, cells=100)
 
 
 def spread_at(problem: FitProblem, x: Array, unit: float) -> Dialogue[float]:
-    """The deviation of the residuals at x, (d,), rounded to two digits in a unit.
+    """The robust deviation of the residuals at x, (d,), rounded to two digits in a unit.
 
-    That is to be in proportion to the target: so the unit of the target changes nothing.
+    That is to be in proportion to the target: so the unit of the target changes nothing. It is the
+    unit if all counts of residuals were withheld.
     """
     question = ResidualSizes(problem.basis @ x, unit, SIZES)
     answers: list[SumAnswer] = yield AboutCosts(problem, SumQuestion({"sizes": question}))
-    return unit * spread_of(np.sum([each.values["sizes"]["counts"][0] for each in answers], axis=0))
-
-
-def spread_of(counts: Array) -> float:
-    """The robust deviation of residuals, in their unit, from counts of their sizes, (cells + 2,).
-
-    It is 1 if all counts were withheld.
-    """
+    counts = np.sum([each.values["sizes"]["counts"][0] for each in answers], axis=0)
     if not counts.any():
-        return 1.0
+        return unit
     below = counts.cumsum() / counts.sum()
-    edges = np.append(SIZES.edges, SIZES.edges[-1])
-    median = 2.0 ** float(np.interp(0.5, below, edges))
+    median = 2.0 ** float(np.interp(0.5, below, np.append(SIZES.edges, SIZES.edges[-1])))
     # 0.6745 is the median of |z|: deviations are comparable with those of a normal z
-    return float(f"{median / 0.6745:.1e}")
+    return unit * float(f"{median / 0.6745:.1e}")
 
 
 @dataclass(frozen=True)
 class FitReport:
-    """What a regression comes to.
-
-    Attributes
-    ----------
-    found : Minimum
-        Where the rounds ended.
-    certificate : FitCertificate
-        What is proved.
-    converged : bool
-        Whether that is the tolerance, and the arithmetic allows for it.
-    warnings : list of str
-        What is not proved, or not determined.
-    """
+    """What a regression comes to."""
 
     problem: FitProblem
-    found: Minimum
+    found: Minimum  # where the rounds ended
     estimates: Estimates
     fit: FitStatistics
     certificate: FitCertificate
-    converged: bool
-    warnings: list[str]
+    converged: bool  # whether the tolerance is proved, and the arithmetic allows for it
+    warnings: list[str]  # what is not proved, or not determined
 
 
 def glm(agreement: Agreement, reached: Mapping[str, float] | None = None) -> Dialogue[FitReport]:
@@ -165,13 +146,13 @@ def fit_problem(
 
 
 def estimate(
-    problem: FitProblem, penalty: FitPenalty | None, start: Array, state: Any = None
+    problem: FitProblem, penalty: FitPenalty | None, start: Array, last: Minimum | None = None
 ) -> Dialogue[Minimum]:
-    """The minimum under a penalty of the server, from a start or from a state of the method."""
+    """The minimum under a penalty of the server, from a start or from what is known at the last."""
     method: Method[Any] = parse(problem.settings.method)
     if penalty is not None:
         method = method.with_penalty(penalty)
-    return (yield from about(problem, minimise(problem, method, start, state)))
+    return (yield from about(problem, minimise(problem, method, start, last)))
 
 
 def follow(
@@ -184,13 +165,7 @@ def follow(
     """
     minima = []
     for l1, ridge in penalties:
-        penalty = problem.penalty(l1, ridge)
-        state = None
-        if last is not None:
-            method: Any = parse(problem.settings.method)
-            suited: Any = replace(method, penalty=penalty).suited(problem.m, problem.d)
-            state = suited.resume(last.state)
-        last = yield from estimate(problem, penalty, problem.start({}), state)
+        last = yield from estimate(problem, problem.penalty(l1, ridge), problem.start({}), last)
         minima.append(last)
     return minima
 
@@ -272,7 +247,9 @@ def with_limit(made: FitReport, limit: Limit) -> FitReport:
     if len(problem.blocks) == 1:
         # a prediction is a limit: how far out this one was computed must not show in it
         x = x - limit.kernel @ (limit.kernel.T @ x)
-        recessions = tuple(_recession(problem, way) for way in limit.ways)
+        scaling, whiten = problem.frame.scaling, tuple(map(tuple, problem.basis.tolist()))
+        units = tuple(scaling.centre.tolist()), tuple(scaling.scale.tolist())
+        recessions = tuple(Recession(*units, whiten, tuple(way.tolist())) for way in limit.ways)
     estimates = replace(
         made.estimates.without(lost),
         not_estimable=dict(lost),
@@ -282,13 +259,3 @@ def with_limit(made: FitReport, limit: Limit) -> FitReport:
     )
     warnings = [*in_lines(limit.findings(problem.rows.names)), warning]
     return replace(made, estimates=estimates, warnings=warnings)
-
-
-def _recession(problem: FitProblem, way: Array) -> Recession:
-    """A direction of recession, (d,), for rows in the units of the files."""
-    return Recession(
-        centre=tuple(problem.frame.scaling.centre.tolist()),
-        scale=tuple(problem.frame.scaling.scale.tolist()),
-        whiten=tuple(map(tuple, problem.basis.tolist())),
-        direction=tuple(way.tolist()),
-    )

@@ -43,29 +43,16 @@ PROOF = 3
 
 @dataclass(frozen=True)
 class Minimum:
-    """Where the rounds ended, in their own coordinates.
-
-    Attributes
-    ----------
-    proofs : sequence of (int, Certificate)
-        The round of each proof, and what it proved.
-    rounds : int
-        All exchanges about costs until then, those of earlier searches included.
-    undetermined : sequence of str
-        Without convergence to the tolerance, the columns of which there is hardly any information.
-    state : Any
-        The method's, to continue from.
-    limit : Limit or None
-        What grows without bound, if anything does.
-    """
+    """Where the rounds ended, in their own coordinates."""
 
     point: Point
-    proofs: Sequence[tuple[int, Certificate]]
-    rounds: int
+    proofs: Sequence[tuple[int, Certificate]]  # the round of each proof, and what it proved
+    rounds: int  # all exchanges about costs until then, those of earlier searches included
     converged: bool
+    # without convergence to the tolerance, the columns of which there is hardly any information
     undetermined: Sequence[str] = ()
-    state: Any = None
-    limit: Limit | None = None
+    state: Any = None  # the method's, to continue from
+    limit: Limit | None = None  # what grows without bound, if anything does
 
     @property
     def x(self) -> Array:
@@ -79,38 +66,22 @@ class ProvedDistance:
     A method that brings evidence has a proof in every round. Others stop where the last move
     promises a proof, which is then asked for: what it lacks says how much closer the next one has
     to be. Newton steps from a proof that falls short may end the search if it is ``helped``.
-
-    Parameters
-    ----------
-    rounds : int
-        The budget.
-    separation : SeparationSearch or None
-        Looks for coefficients that grow without bound; None where there are none.
-    kernel : (d, k) array or None
-        As in ``Point``, where the method is to find such a limit.
-    patience : float
-        The round after which another method is to take over.
-    count : int
-        All exchanges that are in the trace.
-    point, proofs : Point or None, list of (int, Certificate)
-        That of the last proof, and all of them with their rounds.
-    sure : float
-        Of the tolerance: a distance that is expected to be smaller is expected to be the last.
-    caution : float
-        Times the gap that a move promises: that of a slow method is some hundred times larger.
     """
 
     problem: FitProblem
     method: Method[Any]
-    rounds: int
+    rounds: int  # the budget
+    # looks for coefficients that grow without bound; None where there are none
     separation: SeparationSearch | None
-    kernel: Array | None = None
+    kernel: Array | None = None  # as in ``Point``, where the method is to find such a limit
     helped: bool = False
-    patience: float = math.inf
-    count: int = 0
-    point: Point | None = None
-    proofs: list[tuple[int, Certificate]] = field(default_factory=list)
+    patience: float = math.inf  # the round after which another method is to take over
+    count: int = 0  # all exchanges that are in the trace
+    point: Point | None = None  # that of the last proof
+    proofs: list[tuple[int, Certificate]] = field(default_factory=list)  # with their rounds
+    # of the tolerance: a distance that is expected to be smaller is expected to be the last
     sure: float = 0.1
+    # times the gap that a move promises: that of a slow method is some hundred times larger
     caution: float = 100.0
 
     def __post_init__(self) -> None:
@@ -122,7 +93,7 @@ class ProvedDistance:
         # whether the last point may be asked about together with how well the model fits there
         quick = isinstance(self.method, FedSplitInformation) and self.method.penalty is None
         self._may_close = quick and self.kernel is None
-        self._idle = 0
+        self._idle = 0  # rounds in a row that brought nothing
         self._heard: Mask = np.zeros(0, dtype=bool)
         self._smallest = math.inf  # the least estimated gap
         self._closest = math.inf  # the least proved radius
@@ -300,9 +271,13 @@ class ProvedDistance:
 
 
 def minimise(
-    problem: FitProblem, method: Method[Any], x: Array, state: Any = None, patience: int = 60
+    problem: FitProblem,
+    method: Method[Any],
+    x: Array,
+    last: Minimum | None = None,
+    patience: int = 60,
 ) -> Dialogue[Minimum]:
-    """Rounds of a method until a proof, from x or from a state of the method.
+    """Rounds of a method until a proof, from x or from where it ended under another penalty.
 
     A run that has gone on for ``patience`` rounds is a hard one, or has no minimiser: Newton's
     method takes over, whose rounds are expensive but few, without a penalty and for methods with
@@ -317,11 +292,15 @@ def minimise(
         If clients have left: the others agree anew, and start from ``reached``.
     """
     method = method.suited(problem.m, len(x))
+    state: Any = None
+    if last is not None:
+        resumable: Any = method  # as those are that a path takes
+        state = resumable.resume(last.state)
+        x = state.x
     separation = None
     if method.penalty is None and not problem.bounded:
         quick = isinstance(method, FedSplitInformation) and not isinstance(method, Newton)
         separation = SeparationSearch(problem, span=2 if quick else 5)
-    x = x if state is None else state.x
     start = method.penalised((yield Measurement(x)), x)
     before = (yield TraceEntry("setup", start)).rounds  # those of earlier searches
     budget = before + problem.settings.rounds

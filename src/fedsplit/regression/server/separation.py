@@ -52,24 +52,12 @@ class LimitNewton(Newton):
 
 
 class Limit(NamedTuple):
-    """Where a fit goes whose coefficients grow without bound.
+    """Where a fit goes whose coefficients grow without bound."""
 
-    Attributes
-    ----------
-    x : (d,) array
-        So far out that the losses of receding rows have vanished.
-    kernel : (d, k) array
-        An orthonormal basis of what the other rows do not determine.
-    ways : tuple of (d,) arrays
-        The directions of recession, of length 1; the first one goes furthest.
-    receding : tuple of int
-        How many rows of each client recede along them.
-    """
-
-    x: Array
-    kernel: Array
-    ways: tuple[Array, ...]
-    receding: tuple[int, ...]
+    x: Array  # (d,): so far out that the losses of receding rows have vanished
+    kernel: Array  # (d, k): an orthonormal basis of what the other rows do not determine
+    ways: tuple[Array, ...]  # the directions of recession, of length 1; the first goes furthest
+    receding: tuple[int, ...]  # how many rows of each client recede along them
 
     def not_estimable(self, problem: FitProblem) -> Mapping[str, str]:
         """The coefficients that have no estimate, with "+inf" or "-inf"."""
@@ -78,12 +66,12 @@ class Limit(NamedTuple):
         parts = np.abs(problem.back @ self.kernel) * sizes[:, None]
         reach = (parts / parts.max(axis=0)).max(axis=1)
         ways = [(problem.back @ way) * sizes for way in self.ways]
-        signs = {}
-        for j in np.flatnonzero(reach > 1e-6).tolist():  # a smaller part of a direction is rounding
-            moves = [float(way[j]) for way in ways]
-            sign = next((move for move in moves if abs(move) > 1e-6), sum(moves))
-            signs[problem.names[j]] = "-inf" if sign < 0 else "+inf"
-        return signs
+        lost = np.flatnonzero(reach > 1e-6)  # a smaller part of a direction is rounding
+        moves = [next((way[j] for way in ways if abs(way[j]) > 1e-6), sum(ways)[j]) for j in lost]
+        return {
+            problem.names[j]: "-inf" if move < 0 else "+inf"
+            for j, move in zip(lost, moves, strict=True)
+        }
 
     def findings(self, names: Sequence[str]) -> list[Finding]:
         """What the limit could disclose of the rows that it is without."""
@@ -102,23 +90,17 @@ class SeparationSearch:
 
     Where x keeps moving, Newton's method shows whether there is a direction along which the
     curvature vanishes, and the clients whether rows recede along it.
-
-    Attributes
-    ----------
-    span : int
-        The moves of this many rounds are examined together, and as often: the fewer, the longer the
-        steps of the method are.
-    flat : float
-        A curvature below this share of the largest is that of rows that have receded.
-    found : bool
-        Whether rows recede along a direction whose limit has not been looked for yet.
     """
 
     problem: FitProblem
+    # the moves of this many rounds are examined together, and as often: the fewer, the longer the
+    # steps of the method are
     span: int
+    # a curvature below this share of the largest is that of rows that have receded
     flat: float = 1e-11
 
     def __post_init__(self) -> None:
+        # whether rows recede along a direction whose limit has not been looked for yet
         self.found = False
         self._points: list[Array] = []  # x after the last rounds
         self._first: Array | None = None  # x after the first round
@@ -127,7 +109,7 @@ class SeparationSearch:
         self._receding: tuple[int, ...] = ()
         self._curvature = 0.0  # the largest that a search has seen: all may vanish
         # what is not determined in the limit so far, (d, k)
-        self._kernel: Array = np.zeros((len(self.problem.frame.ridge), 0))
+        self._kernel: Array = np.zeros((self.problem.d, 0))
 
     def look(self, state: Any, number: int, allowed: int) -> Dialogue[None]:
         """Look at a round, by its number, and every few rounds at the moves of the last ones.
