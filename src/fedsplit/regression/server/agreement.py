@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from fedsplit.arrays import Array
 from fedsplit.data.formula.formula import Formula
@@ -45,32 +45,20 @@ from fedsplit.regression.server.columns import (
 from fedsplit.regression.server.federation import BeforeSums, CodedRows, SummedClients, code_rows
 from fedsplit.statistic import Statistic
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class Agreement:
-    """What clients agreed on.
+    """What clients agreed on."""
 
-    Attributes
-    ----------
-    settings : Settings
-        With all that was declared.
-    rows : CodedRows
-        The rows that are used; a client without a complete one is left out.
-    missing, missing_values : mapping of str to int
-        The rows that each client left out for missing values, and how many values each column lacks
-        over all clients.
-    warnings : sequence of str
-        What could disclose single rows, or was left out: one line for each kind.
-    exchanges : sequence of Row
-        All that was asked until then.
-    """
-
-    settings: Settings
-    rows: CodedRows
-    missing: Mapping[str, int]
-    missing_values: Mapping[str, int]
+    settings: Settings  # with all that was declared
+    rows: CodedRows  # those that are used; a client without a complete one is left out
+    missing: Mapping[str, int]  # the rows that each client left out for missing values
+    missing_values: Mapping[str, int]  # how many values each column lacks, over all clients
+    # what could disclose single rows, or was left out: one line for each kind
     warnings: Sequence[str]
-    exchanges: Sequence[Row] = ()
+    exchanges: Sequence[Row] = ()  # all that was asked until then
 
     @property
     def plan(self) -> Plan:
@@ -84,23 +72,14 @@ class Agreement:
 
 
 class AgreedPlan(NamedTuple):
-    """A plan, and the rows of each client by it.
-
-    Attributes
-    ----------
-    counts : dict of str to RowCounts
-        Of the clients that have a value; those without any are ``empty``.
-    used : dict of str to int
-        The rows that are used, of the clients that take part.
-    findings : list of Finding
-        What is to be said of levels, and what sums could disclose of single rows.
-    """
+    """A plan, and the rows of each client by it."""
 
     settings: Settings
     plan: Plan
-    counts: dict[str, RowCounts]
-    used: dict[str, int]
-    empty: list[str]
+    counts: dict[str, RowCounts]  # of the clients that have a value
+    used: dict[str, int]  # the rows that are used, of the clients that take part
+    empty: list[str]  # the clients without any value
+    # what is to be said of levels, and what sums could disclose of single rows
     findings: list[Finding]
 
     @property
@@ -110,17 +89,10 @@ class AgreedPlan(NamedTuple):
 
 
 class AgreedStates(NamedTuple):
-    """What functions such as ``poly`` and ``cut`` know of the rows of all clients.
+    """What functions such as ``poly`` and ``cut`` know of the rows of all clients."""
 
-    Attributes
-    ----------
-    states : dict of str to State
-        By the text of a function.
-    used : dict of str to int
-        By client, the complete rows that have a value in every function: ``cut`` may lack one.
-    """
-
-    states: dict[str, State]
+    states: dict[str, State]  # by the text of a function
+    # by client, the complete rows that have a value in every function: ``cut`` may lack one
     used: dict[str, int]
     findings: list[Finding]
 
@@ -207,7 +179,7 @@ def draft_of(
     )
     used = plan.columns
     others = tuple(name for name in dict.fromkeys(settings.columns) if name not in used)
-    types = dict(settings.declared)
+    types = settings.declared
     if not formula.open:
         _check_formula(plan)
         types = {name: types[name] for name in (*used, *others) if name in types}
@@ -221,20 +193,12 @@ def with_declarations(draft: Plan, settings: Settings) -> Plan:
     mode = "secure sums" if settings.dp is None else "dp"
     if draft.parsed.open:
         raise InputError(f"{mode}: name the columns in the formula, in place of the dot")
-    types: dict[str, Type] = dict.fromkeys(draft.others, "text")
-    types |= draft.types
-    columns = [*draft.columns, *draft.others]
-    _check_all_declared(mode, "types", columns, types)
-    declared = settings.declared_levels
-    plan = replace(
-        draft,
-        types={column: types[column] for column in columns},
-        categories=sorted({*draft.categories, *(set(draft.columns) & declared.keys())}),
-        draft=False,
-        excluded=(),
-    )
-    _check_all_declared(mode, "levels", sorted(plan.categorical), declared)
-    return replace(plan, levels={column: declared[column] for column in sorted(plan.categorical)})
+    types: dict[str, Type] = {**dict.fromkeys(draft.others, "text"), **draft.types}
+    levels = settings.declared_levels
+    types = _declared(mode, "types", [*draft.columns, *draft.others], types)
+    categories = sorted({*draft.categories, *(set(draft.columns) & levels.keys())})
+    plan = replace(draft, types=types, categories=categories, draft=False, excluded=())
+    return replace(plan, levels=_declared(mode, "levels", sorted(plan.categorical), levels))
 
 
 def declaration(draft: Plan, settings: Settings) -> Dialogue[Plan]:
@@ -251,10 +215,8 @@ def declaration(draft: Plan, settings: Settings) -> Dialogue[Plan]:
             "part, leave it out of the data"
         )
     plan = agreed.plan
-    if not plan.classes:
-        return plan
-    target = str(plan.parsed.target_column)
-    return replace(plan, levels={**plan.levels, target: plan.classes})
+    classes = {str(plan.parsed.target_column): plan.classes} if plan.classes else {}
+    return replace(plan, levels={**plan.levels, **classes})
 
 
 def agree_on_plan(draft: Plan, settings: Settings) -> Dialogue[AgreedPlan]:
@@ -390,15 +352,16 @@ def _check_formula(plan: Plan) -> None:
     family.check_plan(plan)
 
 
-def _check_all_declared(
-    mode: str, what: str, columns: Sequence[str], declared: Mapping[str, object]
-) -> None:
-    lacking = [column for column in columns if column not in declared]
-    if lacking:
+def _declared(
+    mode: str, what: str, columns: Sequence[str], declared: Mapping[str, T]
+) -> dict[str, T]:
+    """What is declared of each column; InputError if nothing is of one."""
+    if lacking := [column for column in columns if column not in declared]:
         raise InputError(
             f"{mode}: the study must declare the {what} of column {listed(lacking)}, by the "
             f"option {what}: no client tells them"
         )
+    return {column: declared[column] for column in columns}
 
 
 def _without_values(answers: Mapping[str, SurveyAnswer]) -> list[str]:

@@ -77,23 +77,12 @@ def with_types(draft: Plan, answers: Mapping[str, SurveyAnswer]) -> Plan:
         else:
             _check_labels(column, own)
             types[column] = _common_type(column, own, column in categories)
-    plan = replace(
-        draft,
-        types={column: types[column] for column in columns},
-        categories=tuple(categories),
-        draft=False,
-        excluded=(),
-    )
-    check_extra(plan)
-    return plan
-
-
-def check_extra(plan: Plan) -> None:
-    """Raise InputError if a column of weights, offset or exposure does not hold numbers."""
-    for column in plan.extra:
-        if plan.types.get(column, "number") != "number":
-            held = IN_WORDS[plan.types[column]]
+    types = {column: types[column] for column in columns}
+    for column in draft.extra:
+        if types.get(column, "number") != "number":
+            held = IN_WORDS[types[column]]
             raise InputError(f"column {column} must hold numbers, it holds {held}")
+    return replace(draft, types=types, categories=tuple(categories), draft=False, excluded=())
 
 
 def check_present(plan: Plan, present: Mapping[str, Sequence[str]]) -> None:
@@ -103,11 +92,8 @@ def check_present(plan: Plan, present: Mapping[str, Sequence[str]]) -> None:
         for column in columns:
             if column in own:
                 continue
-            elsewhere = ""
-            for other, theirs in present.items():
-                if column in theirs:
-                    elsewhere = f" (client {other} has it)"
-                    break
+            having = [f" (client {other} has it)" for other in present if column in present[other]]
+            elsewhere = "".join(having[:1])
             quoted = next((text for text in plan.extra if text in own), None)
             if quoted is not None and quoted not in columns:
                 elsewhere = f": {quoted} is read as an expression, write `{quoted}` in backticks"
@@ -226,10 +212,9 @@ def with_levels(
             raise InputError(
                 f"levels: {column} is no category of this model, {known} is: write C({column})"
             )
-    classes: Sequence[Level] = ()
     target = formula.target_column
-    if target in levels:
-        classes = levels.pop(target)
+    classes = levels.pop(target, ()) if target else ()
+    if target and classes:
         named = plan.types[target] == "text" or target in settings.references
         family.check_classes(target, classes, named)
     # the levels say from now on what is a category
@@ -251,7 +236,10 @@ def _levels_of(
     if kind == "text":
         if not declared:
             check_forms(column, levels)
-        findings += case_findings(column, levels)
+        findings += _alike(column, levels, "differ only in case", str.casefold)
+        what = "look the same but have different characters"
+        # The code of a character shows what is different where a page does not.
+        findings += _alike(column, levels, what, appearance, lambda level: ascii(level)[1:-1])
     return with_reference(column, levels, reference), findings
 
 
@@ -273,23 +261,17 @@ def check_forms(column: str, levels: Sequence[Level]) -> None:
             )
 
 
-def case_findings(column: str, levels: Sequence[Level]) -> list[Finding]:
-    """A finding for levels that differ only in case, and one for those that look the same."""
-    # The code of a character shows what is different where a page does not.
-    shown = {level: ascii(level)[1:-1] for level in levels}
-    return [
-        *_alike(column, "differ only in case", str.casefold, {level: level for level in levels}),
-        *_alike(column, "look the same but have different characters", appearance, shown),
-    ]
-
-
 def _alike(
-    column: str, how: str, key: Callable[[str], str], shown: Mapping[Level, str]
+    column: str,
+    levels: Sequence[Level],
+    how: str,
+    key: Callable[[str], str],
+    shown: Callable[[str], str] = str,
 ) -> list[Finding]:
     """A finding, if there are levels of the same key, with how it shows them."""
     groups: dict[str, list[str]] = defaultdict(list)
-    for level, text in shown.items():
-        groups[key(level)].append(text)
+    for level in levels:
+        groups[key(level)].append(shown(level))
     alike = [" and ".join(same) for same in groups.values() if len(same) > 1]
     if not alike:
         return []
@@ -348,12 +330,11 @@ def with_reference(column: str, levels: Sequence[Level], reference: str | None) 
 
 
 def _looks_like(level: Level) -> Type:
-    kinds: Mapping[Type, Callable[[str], bool]] = {
-        "number": is_number,
-        "date": is_date,
-        "boolean": is_boolean,
-    }
-    return next((kind for kind, holds in kinds.items() if holds(level)), "text")
+    if is_number(level):
+        return "number"
+    if is_date(level):
+        return "date"
+    return "boolean" if is_boolean(level) else "text"
 
 
 def _merged(

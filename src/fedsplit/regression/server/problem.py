@@ -229,7 +229,8 @@ class FitProblem:
     @property
     def _is_intercept(self) -> Array:
         """1 for the constant term among the p columns, and 0 for the others."""
-        return (np.arange(len(self.pool.names)) == self.pool.intercept).astype(np.float64)
+        here: Array = (np.arange(len(self.pool.names)) == self.pool.intercept).astype(np.float64)
+        return here
 
     @cached_property
     def intercepts(self) -> Array:

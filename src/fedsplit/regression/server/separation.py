@@ -67,7 +67,8 @@ class Limit(NamedTuple):
         reach = (parts / parts.max(axis=0)).max(axis=1)
         ways = [(problem.back @ way) * sizes for way in self.ways]
         lost = np.flatnonzero(reach > 1e-6)  # a smaller part of a direction is rounding
-        moves = [next((way[j] for way in ways if abs(way[j]) > 1e-6), sum(ways)[j]) for j in lost]
+        total = np.sum(ways, axis=0)
+        moves = [next((way[j] for way in ways if abs(way[j]) > 1e-6), total[j]) for j in lost]
         return {
             problem.names[j]: "-inf" if move < 0 else "+inf"
             for j, move in zip(lost, moves, strict=True)
