@@ -7,9 +7,7 @@ from dataclasses import fields
 from typing import Any, TypeAlias, TypeVar
 
 from fedsplit.channels.channel import Channel
-from fedsplit.channels.members import Members
 from fedsplit.channels.patience import Patience
-from fedsplit.channels.summed import SummedChannel
 from fedsplit.checks import one_of
 from fedsplit.clients.oracle import Removed
 from fedsplit.data.sources import declared, sources
@@ -17,7 +15,7 @@ from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
 from fedsplit.regression.engines import ENGINES
 from fedsplit.regression.options import Settings
-from fedsplit.regression.server.federation import FitDriver, release_rows
+from fedsplit.regression.server.federation import FitDriver, members_of, release_rows
 
 R = TypeVar("R")
 
@@ -101,26 +99,17 @@ def analyse_over(
     When clients are removed, it begins anew with the others. ``before`` reaches clients that may
     be asked one by one, what an analysis with secure sums declares.
     """
-    patience = None if channel.free else patience or Patience()
-    members, asked = Members(channel, patience), None
-    if settings.secure:
-        summed = SummedChannel(channel)
-        members = Members(summed, patience or Patience(), summed=summed.clients)
-        if before is not None:
-            asked = Members(before, None if before.free else patience)
+    members = members_of(channel, patience, settings.secure)
     while True:
-        driver = FitDriver(members, settings.rounds, before=asked)
+        driver = FitDriver(members, settings.rounds, before=before)
         try:
-            return driver.run(_dialogue(analysis, settings), watch)
+            made: Any = analysis(settings) if callable(analysis) else analysis
+            if not isinstance(made, Generator):
+                raise InputError(
+                    "an analysis must be a function of the settings that yields questions, "
+                    f"as in yield from agree('y ~ x', settings), not one that makes {made!r}"
+                )
+            result: R = driver.run(made, watch)
+            return result
         except Removed as gone:
             members = members.without(gone.names)
-
-
-def _dialogue(analysis: Analysis[R], settings: Settings) -> Dialogue[R]:
-    made: object = analysis(settings) if callable(analysis) else analysis
-    if not isinstance(made, Generator):
-        raise InputError(
-            "an analysis must be a function of the settings that yields questions, "
-            f"as in yield from agree('y ~ x', settings), not one that makes {made!r}"
-        )
-    return made

@@ -41,7 +41,7 @@ def _local_sources(
     sources: Sequence[Source], workers: int | None, address: str | None
 ) -> AbstractContextManager[Channel]:
     _refuse_cluster(workers, address)
-    return nullcontext(LocalChannel(_cohort(sources)))
+    return nullcontext(LocalChannel(cohort_of(sources)))
 
 
 def _local_problem(
@@ -67,7 +67,7 @@ def _ray_sources(
     connect(address)
     parts = [[sources[j] for j in share] for share in shares(len(sources), workers)]
     names = [[source.name for source in part] for part in parts]
-    channel = RayChannel([partial(_cohort, part) for part in parts], names)
+    channel = RayChannel([partial(cohort_of, part) for part in parts], names)
     try:
         yield channel
     finally:
@@ -82,7 +82,8 @@ def _ray_problem(
     return RayClients(problem, cohorts=workers, address=address, measured=True)
 
 
-def _cohort(sources: Sequence[Source]) -> DatasetCohort:
+def cohort_of(sources: Sequence[Source]) -> DatasetCohort:
+    """The clients of these sources in this process."""
     from fedsplit.regression.client.dataset import Dataset
     from fedsplit.regression.client.dataset_cohort import DatasetCohort
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
@@ -13,19 +13,16 @@ import pandas as pd
 
 from fedsplit.channels.channel import Channel, LocalChannel
 from fedsplit.channels.members import Members
-from fedsplit.channels.patience import Patience
-from fedsplit.channels.summed import SummedChannel
 from fedsplit.clients.oracle import Removed
 from fedsplit.data.formula.formula import Formula, quoted
 from fedsplit.data.sources import sources
 from fedsplit.errors import InputError, NotConverged, listed
 from fedsplit.loop.trace import Trace
-from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.guards.ledger import HIGH, DisclosureLedger
 from fedsplit.regression.client.plan import columns_of
 from fedsplit.regression.client.release import UNSTATED
-from fedsplit.regression.engines import ENGINES
+from fedsplit.regression.engines import ENGINES, cohort_of
 from fedsplit.regression.fields import with_options
 from fedsplit.regression.options import FitOptions, Regression
 from fedsplit.regression.result.fitted import Computation
@@ -33,7 +30,7 @@ from fedsplit.regression.result.model import Model
 from fedsplit.regression.result.noisy import NoisyModel, noisy_model
 from fedsplit.regression.server.agreement import Agreement, agree
 from fedsplit.regression.server.bias import ClientsAtHand
-from fedsplit.regression.server.federation import FitDriver, release_rows
+from fedsplit.regression.server.federation import FitDriver, members_of, release_rows
 from fedsplit.regression.server.glm import FitReport, glm
 from fedsplit.regression.server.private import search_privately
 from fedsplit.version import __version__
@@ -89,7 +86,7 @@ def fit(options: FitOptions) -> Model:
 def disclosed_by(options: FitOptions, person: str | None) -> pd.DataFrame:
     """What the answers of a fit disclose, from the same fit once more, recorded."""
     found = sources(options.data, options.group, options.reading, options.missing)
-    cohort = DatasetCohort([Dataset(source) for source in found])
+    cohort = cohort_of(found)
     cohort.records = True
     channel = LocalChannel(cohort)
     fit_over(channel, replace(options, progress=None, checkpoint=None), before=channel)
@@ -110,13 +107,11 @@ def leverage_table(cohort: DatasetCohort, person: str | None = None) -> pd.DataF
 
 def with_disclosure(model: Model, channel: Channel) -> Model:
     """A model with a warning, if much of what was disclosed can rest on single rows."""
-    match channel:
-        case LocalChannel(cohort=DatasetCohort() as cohort):
-            table = leverage_table(cohort)
-            for dataset in cohort.datasets.values():
-                dataset.ledger = DisclosureLedger()  # it holds rows
-        case _:
-            return model
+    if not (isinstance(channel, LocalChannel) and isinstance(channel.cohort, DatasetCohort)):
+        return model
+    table = leverage_table(channel.cohort)
+    for dataset in channel.cohort.datasets.values():
+        dataset.ledger = DisclosureLedger()  # it holds rows
     high = table[table["above"] > 0]
     if high.empty:
         return model
@@ -143,17 +138,11 @@ def fit_over(channel: Channel, options: FitOptions, before: Channel | None = Non
         "target": options.target,
         **asdict(settings),
     }
-    patience = None
-    if not channel.free:
-        patience = options.patience or Patience()
-    summed: Sequence[str] = ()
-    if options.secure:
-        channel = SummedChannel(channel)
-        summed = channel.clients
+    members = members_of(channel, options.patience, options.secure)
     with ExitStack() as stack:
         if options.checkpoint is not None:
-            channel = stack.enter_context(options.checkpoint.over(channel, about))
-        members = Members(channel, patience, summed=summed)
+            channel = stack.enter_context(options.checkpoint.over(members.channel, about))
+            members = Members(channel, members.patience, summed=members.summed)
         if options.dp is not None:
             # another type, but a checker cannot tell by an option
             return cast("Model", fit_with_noise(members, options))
@@ -194,11 +183,7 @@ def fit_with_noise(members: Members, options: Regression) -> NoisyModel:
 def prepare(members: Members, options: Regression, before: Channel | None = None) -> Agreement:
     """Agree with the clients on columns and categories."""
     formula, excluded = asked_formula(options)
-    asked = None
-    if before is not None and members.summed:
-        asked = Members(before, None if before.free else members.patience)
-    driver = FitDriver(members, before=asked)
-    agreement = driver.run(agree(formula, options.settings, excluded))
+    agreement = FitDriver(members, before=before).run(agree(formula, options.settings, excluded))
     return replace(agreement, exchanges=tuple(members.history.exchanges))
 
 
@@ -223,8 +208,8 @@ def make_model(driver: FitDriver, agreement: Agreement, made: FitReport) -> Mode
         Which asked all questions after those of the agreement.
     """
     problem = made.problem
-    history = driver.members.history
-    trace = driver.trace
+    members, trace = driver.members, driver.trace
+    history = members.history
     rows = [row._replace(objective=problem.unit * row.objective) for row in trace.rows]
     if problem.settings.firth:  # which asks about its start first
         trace.start = trace.rows[0].objective
@@ -243,11 +228,11 @@ def make_model(driver: FitDriver, agreement: Agreement, made: FitReport) -> Mode
         removed=dict(history.removed),
         incidents=list(history.incidents),
         logs=dict(history.logs),
-        summed=driver.members.summed,
+        summed=members.summed,
     )
     run = run.among([*agreement.exchanges, *history.exchanges[driver.begun :]])
     model = Model(agreement.plan, problem.settings, run, made.estimates, made.fit)
-    if driver.members.channel.free:
-        # A model holds its clients only where a question to them costs nothing.
-        return replace(model, at_hand=ClientsAtHand(driver.members, problem), x=made.found.x)
-    return model
+    if not members.channel.free:
+        return model
+    # A model holds its clients only where a question to them costs nothing.
+    return replace(model, at_hand=ClientsAtHand(members, problem), x=made.found.x)

@@ -13,17 +13,14 @@ from numpy.typing import NDArray
 from fedsplit import html as pages
 from fedsplit.arrays import Array, Mask
 from fedsplit.channels.channel import LocalChannel
-from fedsplit.channels.members import Members
-from fedsplit.channels.summed import SummedChannel
 from fedsplit.checks import number
 from fedsplit.data.sources import sources
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
-from fedsplit.regression.client.dataset import Dataset
-from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.guards.thresholds import Finding, in_lines
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.cross_validation import Fold, cross_validation, make_folds
+from fedsplit.regression.engines import cohort_of
 from fedsplit.regression.fields import with_options
 from fedsplit.regression.fit import make_model, prepare
 from fedsplit.regression.options import PathOptions, Settings
@@ -31,7 +28,7 @@ from fedsplit.regression.result.model import Model
 from fedsplit.regression.result.table import TableText, aligned, shortened
 from fedsplit.regression.server.agreement import Agreement
 from fedsplit.regression.server.bias import ClientsAtHand
-from fedsplit.regression.server.federation import FitDriver, about
+from fedsplit.regression.server.federation import FitDriver, about, members_of
 from fedsplit.regression.server.glm import fit_problem, follow, in_robust_units
 from fedsplit.regression.server.inference import ask_fit
 from fedsplit.regression.server.minimise import Minimum
@@ -206,11 +203,8 @@ def path(options: PathOptions) -> RegularisationPath:
     """
     lambdas = _decreasing(options.lambdas)
     own = sources(options.data, options.group, options.reading, options.missing)
-    channel = LocalChannel(DatasetCohort([Dataset(source) for source in own]))
-    members = Members(channel)
-    if options.secure:
-        summed = SummedChannel(channel)
-        members = Members(summed, summed=summed.clients)
+    channel = LocalChannel(cohort_of(own))
+    members = members_of(channel, None, options.secure)
     agreement = prepare(members, options, before=channel)
     folds = make_folds(agreement, options.folds, options.seed)
     problem, found = FitDriver(members).run(regularisation(agreement, options, lambdas, folds))

@@ -479,11 +479,8 @@ class Computation:
         for name in names:
             seconds = latency.get(name, np.zeros(0))
             answers = seconds[np.isfinite(seconds)]
-            median = longest = np.nan
-            if answers.size:
-                median = float(np.median(answers))
-                longest = float(np.max(answers))
-            rows.append((answers.size, median, longest, incidents[name], name in self.removed))
+            sizes = (np.median(answers), np.max(answers)) if answers.size else (np.nan, np.nan)
+            rows.append((answers.size, *map(float, sizes), incidents[name], name in self.removed))
         columns = ["answered", "median", "longest", "incidents", "removed"]
         return pd.DataFrame(rows, columns=columns, index=pd.Index(names, name="client"))
 

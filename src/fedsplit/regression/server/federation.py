@@ -20,8 +20,10 @@ from fedsplit.arrays import Array
 from fedsplit.channels.channel import Channel, LocalChannel, Reply, Request
 from fedsplit.channels.clients import RemoteClients
 from fedsplit.channels.members import Check, Members
+from fedsplit.channels.patience import Patience
+from fedsplit.channels.summed import SummedChannel
 from fedsplit.clients.oracle import Removed
-from fedsplit.clients.question import CostQuestion
+from fedsplit.clients.question import CostQuestion, Question
 from fedsplit.clients.stacked import QUIET
 from fedsplit.dialogue import Dialogue, NoAnswer, Several, advance, converse
 from fedsplit.errors import InputError
@@ -48,32 +50,15 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class CodedRows:
-    """Which rows a regression is about.
+    """Which rows a regression is about."""
 
-    Attributes
-    ----------
-    names : tuple of str
-        The clients that take part.
-    plan : Plan
-        How their rows become numbers.
-    strict : bool
-        Whether clients refuse answers that could disclose single rows.
-    matrices : bool
-        Whether every client sends a matrix in every round.
-    directions : bool
-        Whether every client says what a direction does to its rows.
-    clusters : int
-        How many clients there are; in secure sums they have one name together.
-    told : mapping of str to mapping
-        By client, the moments by which its rows are recognised, as they were answered.
-    """
-
-    names: tuple[str, ...]
-    plan: Plan
-    strict: bool
-    matrices: bool = True
-    directions: bool = True
-    clusters: int = 0
+    names: tuple[str, ...]  # the clients that take part
+    plan: Plan  # how their rows become numbers
+    strict: bool  # whether clients refuse answers that could disclose single rows
+    matrices: bool = True  # whether every client sends a matrix in every round
+    directions: bool = True  # whether every client says what a direction does to its rows
+    clusters: int = 0  # how many clients there are; in secure sums they have one name together
+    # by client, the moments by which its rows are recognised, as they were answered
     told: Mapping[str, Values] = field(default_factory=dict)
 
     @property
@@ -167,15 +152,6 @@ class Reported(NamedTuple):
 class FitDriver:
     """Asks the members of a run on behalf of the dialogues of a regression.
 
-    Parameters
-    ----------
-    rounds : float
-        The budget: who wants to ask more about costs gets a ``BudgetSpent``.
-    report : callable, optional
-        Called with a ``Progress`` after every round, with gaps in the units of the files.
-    before : Members, optional
-        The clients whose sums the members tell, where they may be asked one by one before.
-
     Attributes
     ----------
     trace : Trace
@@ -187,9 +163,11 @@ class FitDriver:
     def __init__(
         self,
         members: Members,
-        rounds: float = math.inf,
+        rounds: float = math.inf,  # the budget: who wants to ask more gets a ``BudgetSpent``
+        # called after every round, with gaps in the units of the files
         report: Callable[[Progress], object] | None = None,
-        before: Members | None = None,
+        # reaches the clients whose sums the members tell, where they may be asked one by one before
+        before: Channel | None = None,
     ) -> None:
         self.members = members
         self._before = before
@@ -197,8 +175,7 @@ class FitDriver:
         self.begun = len(members.history.exchanges)
         self._rounds = rounds
         self._report = report
-        # by the identity of the problem, which is kept so that it stays its own
-        self._conversations: dict[int, tuple[FitProblem, Conversation]] = {}
+        self._conversations: dict[FitProblem, Conversation] = {}
 
     def run(self, dialogue: Dialogue[R], watch: Callable[[Any, Any], object] | None = None) -> R:
         """Carry a dialogue to its end; ``watch`` sees every question with its answer."""
@@ -229,18 +206,20 @@ class FitDriver:
             case SummedClients():
                 return self.members.summed
             case BeforeSums(dialogue=before):
-                return None if self._before is None else FitDriver(self._before).run(before)
+                if self._before is None or not self.members.summed:
+                    return None
+                patience = None if self._before.free else self.members.patience
+                return FitDriver(Members(self._before, patience)).run(before)
             case AboutCosts(problem=problem, question=asked):
                 return self._ask_about_costs(problem, asked)
         raise InputError(f"a dialogue about rows yields questions, not {question!r}")
 
     def _ask_about_costs(self, problem: FitProblem, question: Any) -> Any:
-        if id(problem) not in self._conversations:
-            made = Conversation(
-                FitClients(self.members, problem), rounds=self._rounds, trace=self.trace
-            )
-            self._conversations[id(problem)] = problem, made
-        conversation = self._conversations[id(problem)][1]
+        if problem not in self._conversations:
+            asked = FitClients(self.members, problem)
+            made = Conversation(asked, rounds=self._rounds, trace=self.trace)
+            self._conversations[problem] = made
+        conversation = self._conversations[problem]
         clients = conversation.clients
         assert isinstance(clients, FitClients)
         match question:
@@ -338,6 +317,15 @@ def sums_of(
     return question.pooled(list(answers.values()))
 
 
+def members_of(channel: Channel, patience: Patience | None, secure: bool) -> Members:
+    """The clients that a channel reaches; with secure sums all of them answer as one."""
+    patience = None if channel.free else patience or Patience()
+    if not secure:
+        return Members(channel, patience)
+    summed = SummedChannel(channel)
+    return Members(summed, patience, summed=summed.clients)
+
+
 def release_rows(channel: Channel) -> None:
     """Let clients in this process let go of their rows, until they are asked again."""
     match channel:
@@ -354,18 +342,14 @@ class FitClients(RemoteClients):
     def __init__(self, members: Members, problem: FitProblem) -> None:
         rows, frame = problem.rows, problem.frame
         members = members.only(rows.names)
-        cohorts = members.cohorts.items()
-        # sums are those of all clients, under whatever name a channel has for them together
-        codings = {
-            at: replace(rows.coding, names=() if members.summed else names) for at, names in cohorts
-        }
-        super().__init__(
-            members,
-            len(frame.ridge),
-            {at: Settle(coding, frame) for at, coding in codings.items()},
-            {at: key_of(coding, frame) for at, coding in codings.items()},
-            {at: [rows.told[name] for name in names] for at, names in cohorts},
-        )
+        settle: dict[int, Question] = {}
+        keys, known = {}, {}
+        for at, names in members.cohorts.items():
+            # sums are those of all clients, under whatever name a channel has for them together
+            coding = replace(rows.coding, names=() if members.summed else names)
+            settle[at], keys[at] = Settle(coding, frame), key_of(coding, frame)
+            known[at] = [rows.told[name] for name in names]
+        super().__init__(members, problem.d, settle, keys, known)
         self.hessians = rows.matrices
         if members.summed:
             self.stands_for = len(members.summed)
@@ -385,16 +369,17 @@ class FitClients(RemoteClients):
     def note_prepared(self, cohorts: Collection[int]) -> None:
         """The coordinates are no question of their own; what they hold is counted."""
         sizes = {at: len(self.members.cohorts[at]) for at in cohorts}
-        if sizes:
-            down = sum(size * numbers_in(self._preparations[at]) for at, size in sizes.items())
-            row = Row(
-                *(math.nan, math.nan, "setup", 0.0, 0),
-                floats_down=down * self.stands_for,
-                answered=sum(sizes.values()) * self.stands_for,
-                seconds=0.0,
-                questions=0,
-            )
-            self.members.history.exchanges.append(row)
+        if not sizes:
+            return
+        down = sum([size * numbers_in(self._preparations[at]) for at, size in sizes.items()])
+        row = Row(
+            *(math.nan, math.nan, "setup", 0.0, 0),
+            floats_down=down * self.stands_for,
+            answered=sum(sizes.values()) * self.stands_for,
+            seconds=0.0,
+            questions=0,
+        )
+        self.members.history.exchanges.append(row)
 
 
 def _heard(
@@ -410,8 +395,8 @@ def _heard(
     )
     seconds = time.perf_counter() - began
     sizes = {at: len(members.cohorts[at]) for at in requests}
-    down = sum(size * numbers_in(requests[at].question) for at, size in sizes.items())
-    up = sum(numbers_in(reply.value) for reply in replies.values())
+    down = sum([size * numbers_in(requests[at].question) for at, size in sizes.items()])
+    up = sum([numbers_in(reply.value) for reply in replies.values()])
     answered = sum(sizes.values())
     if members.summed:
         answered = len(members.summed)
