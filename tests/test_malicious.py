@@ -13,9 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+import fedsplit as fs
 from fedsplit.channels.patience import Patience
 from fedsplit.errors import InputError, TooFewClients
 from fedsplit.federation.coordinator import Interruption, StudyResult
@@ -414,6 +416,58 @@ def test_a_file_with_anything_wrong_in_it_is_one_line_and_changes_nothing(
             answer.write_bytes(whole)
     found = federation.by_files(study)
     assert isinstance(found, StudyResult)
+
+
+def test_a_file_that_is_no_question_keeps_nobody_from_answering_the_others(tmp_path: Path) -> None:
+    federation = made(tmp_path, message=2**20)
+    study = study_of(federation, "secure")
+    post = federation.folder / "post"
+    transport = FileTransport(post, federation.key, federation.members)
+    federation.coordinator(transport).run(study)
+    (post / "north" / "000.question").write_bytes(b"of somebody else")
+    with (post / "north" / "001.question").open("wb") as file:
+        file.truncate(2**40)  # nobody reads a terabyte
+    with pytest.raises(InputError, match=r"000\.question: is no sealed message"):
+        answer_files(federation.site("north"), federation.keys["north"], post / "north")
+    (post / "north" / "000.question").unlink()
+    with pytest.raises(InputError, match=r"001\.question: is larger than any question"):
+        answer_files(federation.site("north"), federation.keys["north"], post / "north")
+    assert len(list((post / "north").glob("*.answer"))) == 1
+
+
+@pytest.mark.parametrize("other", [5.0, -np.inf, np.nan])
+@pytest.mark.parametrize("own", [np.inf, np.nan, 0.0, 1.0])
+def test_a_number_that_is_infinite_or_none_agrees_with_itself_alone(
+    own: float, other: float
+) -> None:
+    assert agrees(own, own)
+    assert agrees(np.array([own, 2.0]), np.array([own, 2.0 + 1e-12]))
+    if own == own or other == other:
+        assert not agrees(own, other)
+        assert not agrees(np.array([own, 2.0]), np.array([other, 2.0]))
+        assert not agrees(np.array([own, 2.0]), np.array([own, other]))
+
+
+def test_what_a_member_adds_to_a_sum_ends_the_study_in_one_line(tmp_path: Path) -> None:
+    for number in range(1, 8):
+        for first in (True, False):  # of the numbers, which counts those that do not fit
+            federation = made(tmp_path / f"{number}{first}")
+
+            def noise(r: Response, number: int = number, first: bool = first) -> Response:
+                beginning = b"" if first else r.value[:32]
+                random_ = random.Random(number).randbytes(len(r.value) - len(beginning))
+                return replace(r, value=beginning + random_) if r.number == number else r
+
+            transport = Watched(federation, west=lying(federation, "west", 1, noise))
+            study, line = study_of(federation, "secure"), ""
+            try:
+                federation.coordinator(transport, patience=AT_ONCE).run(study)
+            except (InputError, TooFewClients, fs.Diverged, fs.NoMinimiser) as error:
+                line = str(error)
+            assert "\n" not in line
+            assert not any(f"{name}:" in line for name in ("north", "south"))
+            if first:
+                assert "these are no sums: a client has added something else" in line
 
 
 def test_every_test_that_the_table_of_threats_names_is_there() -> None:

@@ -139,7 +139,7 @@ class Summands:
 class Total:
     """The sum of the contributions of m clients, (1 + n, 4), read number by number.
 
-    If the numbers of a client did not fit, InputError is raised.
+    If the numbers of a client did not fit, or are none, InputError is raised.
     """
 
     def __init__(self, numbers: Limbs, m: int) -> None:
@@ -148,6 +148,8 @@ class Total:
         self._values = fixed_point.decode(numbers)
         self._at = 0
         unfit = self.count()
+        if not 0 <= unfit <= m:
+            raise InputError("these are no sums: a client has added something else")
         if unfit:
             raise InputError(
                 f"{unfit} of {m} clients have numbers that secure sums cannot hold, too large or "

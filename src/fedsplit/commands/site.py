@@ -107,8 +107,9 @@ def answer_command(
 
     Example: fedsplit site answer north /media/stick/north
 
-    Beside each question an answer is written, and a readable copy of it. Of a study that waits for
-    your decision nothing is answered.
+    Beside each question an answer is written. Readable copies, with the numbers before they are
+    masked, are in the site's own folder (answers). Of a study that waits for your decision nothing
+    is answered.
 
     Exit status: 0 done; 1 nothing was answered; 2 bad input.
     """

@@ -433,7 +433,8 @@ class SecureChannel(StudyChannel):
                     journal.forget(study.digest, self.number, name)
             return wrong
 
-        largest = masks.NUMBER * max(map(answer_limit, requests.values()))
+        # an answer has eight bytes for a number
+        largest = masks.NUMBER // 8 * max(map(answer_limit, requests.values()))
         results = self._send(asked, messages, timeout, largest, check)
         return found | results
 

@@ -99,10 +99,13 @@ def agrees(own: Any, other: Any) -> bool:
                 return False
             if own.dtype != np.float64:
                 return bool(np.array_equal(own, other))
-            scale = float(np.max(np.abs(own), initial=0.0))
-            return bool(np.all(np.abs(own - other) <= grid * scale))
+            # a number that is infinite, or none, has no neighbours
+            finite = np.isfinite(own)
+            scale = float(np.max(np.abs(own[finite]), initial=0.0))
+            near = np.abs(own[finite] - other[finite]) <= grid * scale
+            return bool(np.all(near)) and np.array_equal(own[~finite], other[~finite], True)
         case float():
-            return bool(abs(own - other) <= grid * abs(own)) or own == other or own != own
+            return agrees(np.array([own]), np.array([other], dtype=np.float64))
         case Mapping():
             return list(own) == list(other) and all(agrees(own[key], other[key]) for key in own)
         case list() | tuple():

@@ -19,6 +19,7 @@ from fedsplit.federation.keys import SigningKey
 from fedsplit.federation.sealing import seal, unseal
 from fedsplit.federation.site.readable import readable
 from fedsplit.federation.transport import Arrivals
+from fedsplit.texts import printable
 
 if TYPE_CHECKING:
     from fedsplit.federation.site.site import Site
@@ -78,7 +79,7 @@ class FileTransport:
 def answer_files(site: Site, key: SigningKey, folder: Path) -> list[Path]:
     """Answer the questions in a folder that have no answer yet.
 
-    Beside each answer is a readable copy of it, ``.txt``, for the owner.
+    A readable copy of each is in the site's own folder: before it is masked, it is for the owner.
 
     Returns
     -------
@@ -88,7 +89,7 @@ def answer_files(site: Site, key: SigningKey, folder: Path) -> list[Path]:
     Raises
     ------
     InputError
-        If a question could not be answered, by a full disk for example; the others are.
+        If a question could not be answered, as it is damaged or the disk is full; the others are.
     """
     coordinator = bytes.fromhex(site.policy.coordinator)
     written = []
@@ -98,15 +99,21 @@ def answer_files(site: Site, key: SigningKey, folder: Path) -> list[Path]:
         if answer.exists():
             continue
         try:
+            # sealing adds fewer bytes than this
+            if path.stat().st_size > site.policy.message + 256:
+                raise InputError("is larger than any question (message in site.toml)")
             response = site.response(unseal(key, path.read_bytes()))
         except InputError as error:
-            raise InputError(f"{path}: {error}") from None
+            failed = failed or f"{path}: {error}"
+            continue
         if response.outcome == "failed":  # what is mended here is answered the next time
             failed = failed or f"{path}: {response.reason}"
         if response.outcome in ("waiting", "failed"):
             continue
+        copies = site.folder / "answers"
+        copies.mkdir(mode=0o700, exist_ok=True)
+        files.write_private(copies / f"{path.stem}.txt", printable(readable(site, response)))
         files.write_durably(answer, seal(coordinator, site.signed(response)))
-        files.write_private(path.with_suffix(".txt"), readable(site, response))
         written.append(answer)
     if failed:
         raise InputError(failed)
