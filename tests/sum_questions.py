@@ -7,8 +7,8 @@ from typing import Any
 
 from fedsplit.arrays import Array
 from fedsplit.data.formula.pooled_functions import ColumnStatistic
-from fedsplit.regression.client.coding import Coding
 from fedsplit.regression.client.design import Calibration, Moments, Scaling
+from fedsplit.regression.client.plan import Coding
 from fedsplit.regression.client.questions import SumAnswer, SumQuestion
 from fedsplit.regression.client.statistics import (
     CalibrationCounts,

@@ -29,7 +29,7 @@ from fedsplit.local.newton import ExactProx
 from fedsplit.local.solver import ProxSolver
 from fedsplit.methods.admm import ADMMState
 from fedsplit.regression.client.design import Calibration, Moments, Scaling
-from fedsplit.regression.client.guards.thresholds import Finding
+from fedsplit.regression.client.guards.rules import Finding
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.questions import RowCounts
 

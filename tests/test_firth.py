@@ -21,9 +21,9 @@ from fedsplit.channels.channel import LocalChannel
 from fedsplit.clients.local_models import ModifiedScore, jeffreys
 from fedsplit.clients.questions import Information
 from fedsplit.data.sources import sources
-from fedsplit.regression.client.coding import check_question
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
+from fedsplit.regression.client.guards.requests import check_question
 from fedsplit.regression.server.firth import FirthSearch
 from hospitals import people
 from problems import problem

@@ -21,7 +21,7 @@ from fedsplit.data.sources import sources
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.design import ROWS_AT_A_TIME, SMALLEST_CELL
-from fedsplit.regression.client.guards import thresholds
+from fedsplit.regression.client.guards import rules
 from fedsplit.regression.client.plan import DerivedColumn, Plan
 from fedsplit.regression.client.statistics import DesignMoments, FitRows
 from fedsplit.regression.fit import prepare
@@ -279,10 +279,10 @@ def test_a_column_that_one_row_dominates_is_found_among_many_rows() -> None:
     A[17, 3] = 1e9
     A[:, 4] = np.where(np.arange(n) == n - 1, 1e9, 0.0)
     A[:, 5] = np.repeat([0.0, 1.0], [n - 3, 3])
-    exact = thresholds._counted_unlike(A)
+    exact = rules._counted_unlike(A)
     np.testing.assert_array_equal(exact[[0, 1, 3, 4, 5]], [0, 2, 1, 1, 3])
     smallest = SMALLEST_CELL
-    found = thresholds._unlike_others(A)
+    found = rules._unlike_others(A)
     np.testing.assert_array_equal(np.minimum(found, smallest), np.minimum(exact, smallest))
 
 
@@ -397,10 +397,10 @@ def test_rows_are_read_again_for_a_plan_that_reads_them_otherwise() -> None:
 def test_rows_are_compared_with_the_median_of_their_column(n: int) -> None:
     rng = np.random.default_rng(n)
     A = np.column_stack([rng.standard_normal((n, 2)), np.arange(n) < n // 2, np.ones(n)])
-    np.testing.assert_array_equal(thresholds._median(A), np.median(A, axis=0))
+    np.testing.assert_array_equal(rules._median(A), np.median(A, axis=0))
     unlike = np.count_nonzero(np.median(A, axis=0) != A, axis=0)
-    one = thresholds._counted_unlike(A) == 1  # a single row may dominate a column
-    np.testing.assert_array_equal(thresholds._counted_unlike(A)[~one], unlike[~one])
+    one = rules._counted_unlike(A) == 1  # a single row may dominate a column
+    np.testing.assert_array_equal(rules._counted_unlike(A)[~one], unlike[~one])
 
 
 def test_the_moments_of_a_gaussian_determine_its_fit() -> None:

@@ -20,9 +20,8 @@ from fedsplit.errors import InputError, StateError
 from fedsplit.federation.messages import Inquiry, Proposal, read_message, write_message
 from fedsplit.federation.site.disclosed import DisclosedRows, Known, RecordedLedger
 from fedsplit.federation.site.site import Site
-from fedsplit.regression.client.coding import Coding
 from fedsplit.regression.client.guards.ledger import Disclosed
-from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.plan import Coding, Plan
 from fedsplit.statistic import RowSum
 from sum_questions import ask_moments
 from test_malicious import Watched

@@ -13,9 +13,9 @@ from fedsplit.channels.channel import LocalChannel, Request
 from fedsplit.clients.questions import Information
 from fedsplit.data.sources import sources
 from fedsplit.errors import InputError
-from fedsplit.regression.client.coding import key_of
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
+from fedsplit.regression.client.design import key_of
 from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.questions import Settle, SumQuestion
 from fedsplit.regression.client.statistics import CostAlong, ExpectedInformation

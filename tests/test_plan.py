@@ -19,11 +19,12 @@ from fedsplit.data.formula.formula import Formula
 from fedsplit.data.sources import sources
 from fedsplit.dialogue import Several, converse
 from fedsplit.errors import RequestError
-from fedsplit.regression.client.coding import Coding, Frame, check_coding
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
+from fedsplit.regression.client.design import Frame
+from fedsplit.regression.client.guards.requests import check_coding
 from fedsplit.regression.client.guards.rules import WARN
-from fedsplit.regression.client.plan import BasicPlan, DerivedColumn, Plan, columns_of
+from fedsplit.regression.client.plan import BasicPlan, Coding, DerivedColumn, Plan, columns_of
 from fedsplit.regression.client.questions import Joint, Settle, Survey, SurveyAnswer, joined
 from fedsplit.regression.options import Settings
 from fedsplit.regression.result.io import plain, value_of

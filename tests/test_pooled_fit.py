@@ -22,8 +22,7 @@ from fedsplit.data.pooled.polynomials import GramMatrix
 from fedsplit.errors import InputError
 from fedsplit.federation.coordinator import StudyResult
 from fedsplit.federation.questions import decode_request
-from fedsplit.regression.client.coding import Coding
-from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.plan import Coding, Plan
 from fedsplit.regression.client.questions import SumAnswer
 from fedsplit.testing import Federation
 from sum_questions import ask_arguments

@@ -22,7 +22,6 @@ from fedsplit.federation.messages import Ending, Inquiry, Message, Proposal
 from fedsplit.federation.questions import encode_request
 from fedsplit.federation.regression import RegressionStudy
 from fedsplit.federation.study import Study
-from fedsplit.regression.client.coding import Coding
 from fedsplit.regression.client.noise import (
     MARGIN,
     BoundedRows,
@@ -31,7 +30,7 @@ from fedsplit.regression.client.noise import (
     bounded_rows,
     shortened,
 )
-from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.plan import Coding, Plan
 from fedsplit.regression.client.privacy import bounds_of
 from fedsplit.regression.client.questions import NoisySums
 from fedsplit.regression.families import FAMILIES

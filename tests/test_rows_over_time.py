@@ -21,8 +21,7 @@ from fedsplit.data.types import Type
 from fedsplit.federation.coordinator import StudyResult
 from fedsplit.federation.messages import Proposal
 from fedsplit.federation.site.record import StudyState
-from fedsplit.regression.client.coding import Coding
-from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.plan import Coding, Plan
 from fedsplit.testing import Federation
 from sum_questions import ask_moments
 from test_site_and_coordinator import TABLES, made, result_of, study_of

@@ -25,13 +25,12 @@ from fedsplit.clients.rounding import GRID
 from fedsplit.data.sources import sources
 from fedsplit.errors import InputError
 from fedsplit.federation.questions import encode_request
-from fedsplit.regression.client.coding import Coding, Frame, key_of
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
-from fedsplit.regression.client.design import Design, Scaling
+from fedsplit.regression.client.design import Design, Frame, Scaling, key_of
 from fedsplit.regression.client.guards.ledger import Disclosed
 from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.plan import Coding, Plan
 from fedsplit.regression.client.questions import Settle, SumAnswer, SumQuestion
 from fedsplit.regression.client.release import Release
 from fedsplit.regression.client.statistics import (
@@ -317,15 +316,15 @@ def test_a_statistic_whose_parts_are_not_those_that_it_states_is_a_mistake(more:
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_the_likelihood_of_least_squares_is_that_of_every_row(strict: bool) -> None:
-    family = Plan("y ~ x", "gaussian").chosen_family
+    plan = Plan("y ~ u + v + z", "gaussian")
     rng = np.random.default_rng(3)
     n = 40
     A, b, w, o = rng.standard_normal((n, 3)), *rng.uniform(0.5, 2.0, (3, n))
-    design = Design("a", family, ["u", "v", "z"], A.copy(), b, w, o)
+    design = Design("a", plan, A.copy(), b, w, o, np.arange(n))
     scaling = Scaling(rng.standard_normal(3), rng.uniform(0.5, 2.0, 3), 2.5, 0.3)
     design.scaling = scaling
     x = rng.standard_normal(3)
-    rows = FitRows(PLAN, design, Rules.strict() if strict else Rules(), guarded=False)
+    rows = FitRows(design, Rules.strict() if strict else Rules(), guarded=False)
     found = LogLikelihood(x, 1.7).sums(rows)["total"]
     eta = o + scaling.origin + scaling.unit * ((A - scaling.centre) / scaling.scale @ x)
     expected = norm(eta, np.sqrt(1.7 / w)).logpdf(b).sum()

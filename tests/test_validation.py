@@ -14,7 +14,7 @@ from fedsplit.channels.patience import Patience
 from fedsplit.data.sources import sources
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
-from fedsplit.regression.client.guards.thresholds import Finding, in_lines
+from fedsplit.regression.client.guards.rules import Finding, in_lines
 from fedsplit.regression.fit import fit_over
 from fedsplit.regression.options import FitOptions
 from hospitals import people

@@ -50,8 +50,8 @@ class StackedScores(Statistic):
     def sums(self, rows: TableRows) -> Mapping[str, StatisticPart]:
         plan, frame = rows.plan, rows.frame.frame
         treatment = plan.derived[PROPENSITY].plan
-        _, first, _ = treatment.design(frame, rows.name)
-        _, second, o = plan.design(frame, rows.name)
+        first, _ = treatment.design(frame, rows.name)
+        second, o = plan.design(frame, rows.name)
         t, e = treatment.parsed.response(frame), plan.numbers(PROPENSITY, frame)
         slope = second @ self.x + o - plan.parsed.response(frame, plan.schema)
         w = plan.numbers(str(plan.weights), frame)

@@ -16,7 +16,7 @@ from fedsplit.federation import masks
 from fedsplit.federation.messages import Inquiry, Response
 from fedsplit.federation.questions import decode_request, encode_request
 from fedsplit.federation.site.site import Site
-from fedsplit.regression.client.coding import Coding
+from fedsplit.regression.client.plan import Coding
 from fedsplit.sums import Total
 
 

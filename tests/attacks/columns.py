@@ -19,8 +19,7 @@ from attacks.server import (
 )
 from fedsplit.arrays import Array
 from fedsplit.clients.questions import Gradient, Information
-from fedsplit.regression.client.coding import Frame, key_of
-from fedsplit.regression.client.design import Scaling
+from fedsplit.regression.client.design import Frame, Scaling, key_of
 from fedsplit.regression.client.questions import Settle, Survey
 from sum_questions import ask_moments, ask_products, products_in
 

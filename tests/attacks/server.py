@@ -19,9 +19,8 @@ from fedsplit.federation.site.disclosed import Known
 from fedsplit.federation.site.record import StudyState
 from fedsplit.federation.site.rows import StudyRows
 from fedsplit.federation.site.site import Site
-from fedsplit.regression.client.coding import Coding, Frame, key_of
-from fedsplit.regression.client.design import Moments, Scaling
-from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.design import Frame, Moments, Scaling, key_of
+from fedsplit.regression.client.plan import Coding, Plan
 from fedsplit.regression.client.questions import Settle
 from fedsplit.regression.families.numbers import HuberFamily
 from sum_questions import ask_moments, moments_in

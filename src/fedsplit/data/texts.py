@@ -297,6 +297,12 @@ def level_codes(column: str, values: pd.Series, levels: Sequence[Level]) -> NDAr
     return coded
 
 
+def level_counts(levels: Sequence[Level], codes: NDArray[np.intp]) -> dict[Level, int]:
+    """Return how many rows have each level, by their codes, (n,): -1 is for none."""
+    counts = np.bincount(codes[codes >= 0], minlength=len(levels))
+    return dict(zip(levels, counts.tolist(), strict=True))
+
+
 def sort_levels(levels: Sequence[Level], kind: Type) -> list[Level]:
     """Return levels in the order of numbers, if they are numbers, or else of text."""
     return sorted(levels, key=Decimal) if kind == "number" else sorted(levels)

@@ -15,8 +15,8 @@ from fedsplit.data.formula.formula import Formula, quoted
 from fedsplit.errors import InputError, RequestError, listed
 from fedsplit.federation.dialogues import without_others
 from fedsplit.federation.study import Analysis, Study
-from fedsplit.regression.client.coding import Coding, Frame
-from fedsplit.regression.client.plan import Plan, columns_of
+from fedsplit.regression.client.design import Frame
+from fedsplit.regression.client.plan import Coding, Plan, columns_of
 from fedsplit.regression.client.questions import NoisySums, Survey
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.fit import asked_formula, fit_over

@@ -17,7 +17,7 @@ from fedsplit.checks import number
 from fedsplit.data.sources import sources
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
-from fedsplit.regression.client.guards.thresholds import Finding, in_lines
+from fedsplit.regression.client.guards.rules import Finding, in_lines
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.cross_validation import Fold, cross_validation, make_folds
 from fedsplit.regression.engines import cohort_of

@@ -19,7 +19,7 @@ from fedsplit.data.pooled.function import PooledFunction
 from fedsplit.data.pooled.polynomials import MOST_DEGREE, GramMatrix, Poly
 from fedsplit.data.pooled.scaling import Scale
 from fedsplit.data.pooled.splines import MOST_KNOTS, Spline
-from fedsplit.data.texts import Level
+from fedsplit.data.texts import Level, level_counts
 
 ColumnStatistic: TypeAlias = ColumnMoments | GramMatrix | Histogram
 """What clients are asked for by these functions."""
@@ -129,13 +129,11 @@ class PooledCall:
 
 def counted(calls: Iterable[PooledCall], rows: ModelFrame) -> dict[str, dict[Level, int]]:
     """Return how many rows have each level that a function makes, by the text of its call."""
-    counts_of: dict[str, dict[Level, int]] = {}
-    for call in calls:
-        if call.function.is_category:
-            levels, codes = call.labels(rows.schema), call.values(rows)
-            counts = np.bincount(codes[codes >= 0], minlength=len(levels))
-            counts_of[call.text] = dict(zip(levels, counts.tolist(), strict=True))
-    return counts_of
+    return {
+        call.text: level_counts(call.labels(rows.schema), call.values(rows))
+        for call in calls
+        if call.function.is_category
+    }
 
 
 def extrapolated(calls: Iterable[PooledCall], rows: ModelFrame) -> list[str]:

@@ -10,17 +10,17 @@ from fedsplit.channels.channel import Request
 from fedsplit.data.tables import Source
 from fedsplit.federation.site.disclosed import RecordedLedger
 from fedsplit.fixed_point import Limbs
-from fedsplit.regression.client.coding import (
-    Coding,
-    Frame,
-    check_coding,
-    check_frame,
-    check_question,
-)
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort, Memory
+from fedsplit.regression.client.design import Frame
+from fedsplit.regression.client.guards.requests import (
+    check_coding,
+    check_frame,
+    check_numbers,
+    check_question,
+)
 from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.regression.client.guards.thresholds import check_numbers
+from fedsplit.regression.client.plan import Coding
 from fedsplit.regression.client.questions import FitQuestion, SumQuestion
 from fedsplit.regression.client.statistics import moments_of
 from fedsplit.statistic import Values

@@ -17,7 +17,7 @@ from fedsplit.federation import masks
 from fedsplit.federation.questions import encode_request
 from fedsplit.federation.site.rows import StudyRows
 from fedsplit.federation.study import Study
-from fedsplit.regression.client.guards.thresholds import ADVICE
+from fedsplit.regression.client.guards.rules import ADVICE
 from fedsplit.regression.client.questions import FitQuestion
 
 

@@ -15,14 +15,22 @@ from numpy.typing import NDArray
 
 from fedsplit.data.formula.pooled_functions import counted, extrapolated
 from fedsplit.data.tables import Source
-from fedsplit.data.texts import Level, check_looks, counted_levels, level_codes
+from fedsplit.data.texts import check_looks, counted_levels, level_codes, level_counts
 from fedsplit.data.types import declaration, level_form
 from fedsplit.errors import InputError
 from fedsplit.regression.client.design import Design
-from fedsplit.regression.client.guards import thresholds
 from fedsplit.regression.client.guards.ledger import DisclosureLedger
-from fedsplit.regression.client.guards.rules import Rules
-from fedsplit.regression.client.guards.thresholds import Finding
+from fedsplit.regression.client.guards.rules import (
+    Finding,
+    Rules,
+    check_digits,
+    check_levels,
+    check_range,
+    in_columns,
+    in_rows,
+    in_sums,
+    refuse,
+)
 from fedsplit.regression.client.noise import BoundedRows, bounded_rows
 from fedsplit.regression.client.plan import Plan, ReadRows
 from fedsplit.regression.client.questions import RowCounts, SurveyAnswer, locally_typed
@@ -72,10 +80,17 @@ class Dataset:
         names = tuple(self._source.names()) if plan.draft else ()
         profiles = self._source.columns(plan.needed) if plan.draft else {}
         with suppress(*_deferred(plan, rules)):
-            typed = locally_typed(plan.expanded(names), profiles) if plan.draft else plan
+            typed = self._typed(plan)
             if typed is not None:
                 return SurveyAnswer(names, profiles, self._count(typed, rules)), typed
         return SurveyAnswer(names, profiles, None), None
+
+    def _typed(self, plan: Plan) -> Plan | None:
+        """A plan that has types: of a draft those that this client alone would give it, if any."""
+        if not plan.draft:
+            return plan
+        profiles = self._source.columns(plan.needed)
+        return locally_typed(plan.expanded(self._source.names()), profiles)
 
     def counted(self, plan: Plan) -> tuple[NDArray[np.intp], Callable[[], list[RowSum]]]:
         """The numbers of the rows that were counted, and what makes the sums over them."""
@@ -90,7 +105,7 @@ class Dataset:
                     columns += [(codes == code).astype(np.float64) for code in np.unique(codes)]
             return [RowSum(np.column_stack(columns), one)]
 
-        return self.numbers(frame.index.to_numpy(dtype=np.intp)), sums
+        return self.numbers(frame), sums
 
     def table_rows(
         self, plan: Plan, statistics: Mapping[str, Statistic], rules: Rules
@@ -100,13 +115,10 @@ class Dataset:
         None for a draft whose functions have arguments that this client cannot read by itself: the
         type of a category depends on all clients.
         """
-        if not plan.draft:
-            return self._table_rows(plan, statistics, rules)
         with suppress(*_deferred(plan, rules)):
-            names = self._source.names()
-            typed = locally_typed(plan.expanded(names), self._source.columns(plan.needed))
+            typed = self._typed(plan)
             used = {column for call in plan.parsed.pooled for column in call.columns}
-            if typed is not None and not used & typed.categorical:
+            if typed is not None and not (plan.draft and used & typed.categorical):
                 return self._table_rows(typed, statistics, rules)
         return None
 
@@ -122,21 +134,19 @@ class Dataset:
         for call in plan.parsed.pooled:
             if call.text in known:
                 sums.update(dict.fromkeys(call.columns, known[call.text].statistic.sums))
-        warnings = thresholds.in_sums(self.name, columns, sums, rules)
-        warnings += thresholds.in_columns(self.name, int(rows.used.sum()), {}, rules)
-        thresholds.refuse(warnings, rules)
+        warnings = in_sums(self.name, columns, sums, rules)
+        warnings += in_columns(self.name, int(rows.used.sum()), {}, rules)
+        refuse(warnings, rules)
         if rules.refuse:
             for text, each in known.items():
                 for part in each.statistic.part(columns[text], rules.withheld).disclosed():
-                    names = [text] * part.left.shape[1]
-                    thresholds.check_digits(self.name, names, part.left)
+                    check_digits(self.name, [text] * part.left.shape[1], part.left)
         return rows, warnings
 
-    def numbers(self, places: NDArray[np.intp]) -> NDArray[np.intp]:
-        """The numbers of rows that are at these places of the source."""
-        if self._ids is None:
-            return places
-        return self._ids[places]
+    def numbers(self, frame: pd.DataFrame) -> NDArray[np.intp]:
+        """The numbers of rows, whose index has their places in the source."""
+        places: NDArray[np.intp] = frame.index.to_numpy(dtype=np.intp)
+        return places if self._ids is None else self._ids[places]
 
     def persons(self, column: str) -> NDArray[np.intp]:
         """Whose row each row is, (n,), by a column; rows without a value are one person."""
@@ -155,10 +165,10 @@ class Dataset:
                 levels[column] = counted_levels(read.frame[column].array)
                 if column not in plan.categories:
                     check_looks(f"client {self.name}", column, levels[column])
-                thresholds.check_levels(self.name, column, levels[column])
+                check_levels(self.name, column, levels[column])
         complete = len(read.frame)
-        warnings = thresholds.in_columns(self.name, complete, levels, rules)
-        thresholds.refuse(warnings, rules)
+        warnings = in_columns(self.name, complete, levels, rules)
+        refuse(warnings, rules)
         warnings += self._notes(read.merged)
         orders = {column: each for column, each in read.orders.items() if column in levels}
         return RowCounts(plan.types, read.rows, complete, read.missing, levels, orders, warnings)
@@ -194,31 +204,27 @@ class Dataset:
         the rules say so, and which splines have rows beyond their boundary.
         """
         where = f"client {self.name}"
-        family = plan.chosen_family
-        formula = plan.parsed
         frame = self.complete(plan)
         self._read = None  # not to be held in memory beside the design
         valued = plan.has_values(frame)
         if not valued.all():
             frame = frame[valued]
-        names, A, o = plan.design(frame, where)
+        A, o = plan.design(frame, where)
         b, w, at, groups = trials(plan, frame, where)
-        index = self.numbers(frame.index.to_numpy(dtype=np.intp))
+        row_ids = self.numbers(frame)
         if len(b) == 0:
             raise InputError(f"{where}: no row has a weight above zero: leave it out")
         if at is not None:
-            A, o = A[at], o[at]
-            index = index[at]
+            A, o, row_ids = A[at], o[at], row_ids[at]
             frame = frame.iloc[np.unique(at)]
-        classes = family.count_classes(plan.classes)
-        rows = Design(self.name, family, names, A, b, w, o, classes, groups=groups, index=index)
-        warnings = self._disclosed(plan, rows, frame, rules)
+        rows = Design(self.name, plan, A, b, w, o, row_ids, groups)
+        warnings = self._disclosed(rows, frame, rules)
         # beyond their boundary splines soon are huge
         doubtful = [
             Finding.of_client(self.name, f"rows beyond the boundary knots of {text}")
-            for text in extrapolated(formula.pooled, plan.rows(frame))
+            for text in extrapolated(plan.parsed.pooled, plan.rows(frame))
         ]
-        if what := family.remark(b, formula.target):
+        if what := plan.chosen_family.remark(b, plan.parsed.target):
             doubtful.append(Finding.of_client(self.name, what))
         if rules.refuse:
             # whether the largest value of a row is beyond a number of the server's choice, or one
@@ -227,26 +233,32 @@ class Dataset:
             doubtful = []
         return rows, warnings + doubtful
 
-    def _disclosed(
-        self, plan: Plan, rows: Design, frame: pd.DataFrame, rules: Rules
-    ) -> list[Finding]:
-        """What the moments of a design could disclose; an error instead if the rules say so."""
-        formula = plan.parsed
+    def _disclosed(self, rows: Design, frame: pd.DataFrame, rules: Rules) -> list[Finding]:
+        """What the moments of a design could disclose; an error instead if the rules say so.
+
+        The levels that its rows have may be others than those described: rows of weight zero are
+        left out, and a server may ask for a design that it has had nothing described for.
+        """
+        plan, formula = rows.plan, rows.plan.parsed
         levels = dict(plan.levels)
         condition: str | None = formula.target
         if plan.classes:
             levels[str(formula.target_column)] = plan.classes
             condition = None
-        counts = self._used_levels(levels, frame)
+        counts = {}
+        for column, known in levels.items():
+            every = level_counts(known, level_codes(column, frame[column], known))
+            counts[column] = {level: count for level, count in every.items() if count}
+            check_levels(self.name, column, counts[column])
         counts |= counted(formula.pooled, plan.rows(frame))
-        found = thresholds.in_columns(self.name, rows.rows, counts, rules)
-        found += thresholds.in_rows(rows, condition, rules)
-        thresholds.refuse(found, rules)
+        found = in_columns(self.name, rows.rows, counts, rules)
+        found += in_rows(rows, condition, rules)
+        refuse(found, rules)
         if rules.refuse:
             columns = np.column_stack([rows.b, rows.A])
-            thresholds.check_digits(self.name, [formula.target, *rows.columns], columns)
+            check_digits(self.name, [formula.target, *plan.names], columns)
             others = np.column_stack([rows.w, rows.o])
-            thresholds.check_range(self.name, ["the weights", "the offset"], others)
+            check_range(self.name, ["the weights", "the offset"], others)
         return found
 
     def bounded(self, plan: Plan, privacy: Privacy) -> BoundedRows:
@@ -257,23 +269,6 @@ class Dataset:
         """Let go of rows that were read: only the way to them is kept."""
         self._read = None
         self._source.release()
-
-    def _used_levels(
-        self, categories: Mapping[str, Sequence[Level]], frame: pd.DataFrame
-    ) -> dict[str, dict[Level, int]]:
-        """How many rows of a design have each level.
-
-        They may be others than those described: rows of weight zero are left out, and a server may
-        ask for a design that it has had nothing described for.
-        """
-        counts_of = {}
-        for column, levels in categories.items():
-            codes = level_codes(column, frame[column], levels)
-            counts = np.bincount(codes[codes >= 0], minlength=len(levels))
-            pairs = zip(levels, counts, strict=True)
-            counts_of[column] = {level: int(count) for level, count in pairs if count}
-            thresholds.check_levels(self.name, column, counts_of[column])
-        return counts_of
 
 
 def _deferred(plan: Plan, rules: Rules) -> tuple[type[Exception], ...]:

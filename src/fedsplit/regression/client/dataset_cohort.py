@@ -23,10 +23,8 @@ from fedsplit.errors import RequestError
 from fedsplit.fixed_point import Limbs
 from fedsplit.last_digits import KEPT, KEPT_OF_ROUNDED, LastDigits
 from fedsplit.problem import Problem
-from fedsplit.regression.client.coding import Coding, Frame, key_of
 from fedsplit.regression.client.dataset import Dataset
-from fedsplit.regression.client.design import Design
-from fedsplit.regression.client.guards import thresholds
+from fedsplit.regression.client.design import Design, Frame, key_of
 from fedsplit.regression.client.guards.rounding import (
     RoundedLeastSquares,
     Watch,
@@ -34,9 +32,9 @@ from fedsplit.regression.client.guards.rounding import (
     points_alone,
     rounded_again,
 )
-from fedsplit.regression.client.guards.rules import WARN, Rules
-from fedsplit.regression.client.guards.thresholds import Finding
+from fedsplit.regression.client.guards.rules import WARN, Finding, Rules, check_range
 from fedsplit.regression.client.noise import BoundedRows
+from fedsplit.regression.client.plan import Coding
 from fedsplit.regression.client.questions import (
     FitQuestion,
     SumAnswer,
@@ -308,7 +306,7 @@ class DatasetCohort:
             self._release.state(dataset.name)
             return None
         rows, findings = made
-        where = dataset.numbers(rows.frame.frame.index.to_numpy(dtype=np.intp))
+        where = dataset.numbers(rows.frame.frame)
         return SumAnswer(self._release.sums(dataset.name, where, question, rows), findings)
 
     def _fit_rows(
@@ -318,9 +316,7 @@ class DatasetCohort:
         frame: Frame | None = None,
         cost: Callable[[Array], CostAt] | None = None,
     ) -> FitRows:
-        assert self._coding is not None  # which the rows are coded by
-        plan, matrices = self._coding.plan, not self.vectors
-        return FitRows(plan, rows, self._rules(), matrices, self._guarded, m, frame, cost)
+        return FitRows(rows, self._rules(), not self.vectors, self._guarded, m, frame, cost)
 
     def _of_rows(self, question: SumQuestion, rows: FitRows) -> SumAnswer:
         """What one client answers of its coded rows."""
@@ -391,7 +387,7 @@ class DatasetCohort:
             self.code(coding)
         # the moments were stated when they were told; a client that was not asked states them
         self._state_nothing()
-        base = key_of(coding, frame.without_ridge())
+        base = key_of(coding, replace(frame, ridge=np.zeros(0)))
         known = [each.problem for each in self._prepared.values() if each.base == base]
         problem = known[0] if known else self._problem(coding, frame)
         latest = list(self._prepared.items())[-1:]
@@ -432,9 +428,9 @@ class DatasetCohort:
         for rows, (A, b, w, o) in zip(self.rows, data, strict=True):
             own = np.asarray(A)
             if self.refuses:
-                thresholds.check_range(rows.name, ["the target"], b[:, None])
+                check_range(rows.name, ["the target"], b[:, None])
                 names = ["a combination of columns"] * own.shape[1]
-                thresholds.check_range(rows.name, names, np.sqrt(w)[:, None] * own)
+                check_range(rows.name, names, np.sqrt(w)[:, None] * own)
             if family.quadratic:
                 both = RowSum(np.column_stack([own, b - o]), weights=w)
                 self._release.state(rows.name, rows.row_ids, partial(list, [both]))

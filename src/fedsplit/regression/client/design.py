@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
+from hashlib import sha256
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsplit.arrays import Array, Mask, exact_product
-from fedsplit.data.pooled.column_statistics import Withheld
-from fedsplit.losses.least_squares import reduce_rows
+from fedsplit.arrays import Array, exact_product
+from fedsplit.channels import codec
 from fedsplit.losses.observations import Observations
+from fedsplit.regression.client.plan import Coding, Plan
 from fedsplit.regression.families.family import Family, shares
-from fedsplit.regression.families.response import Groups, pearson_parts
+from fedsplit.regression.families.response import Groups
 
 ROWS_AT_A_TIME = 4096
 """So many rows are worked on together where a second copy of all would take too much memory."""
@@ -141,6 +142,29 @@ class Scaling(NamedTuple):
     origin: float = 0.0
 
 
+@dataclass(frozen=True)
+class Frame:
+    """The coordinates of the rounds, and what a client's cost is in them."""
+
+    scaling: Scaling  # of the columns and the target
+    # (p, r): what the scaled columns are multiplied by, so that they are orthonormal over all
+    # clients, or so that r of them are left
+    whiten: Array | None
+    # the robust deviation of the residuals that parameters of the family are in units of, in the
+    # unit of the files; 1 for parameters in the unit of the target
+    spread: float
+    symmetric: bool  # whether the coefficients are those of all classes, centred
+    ridge: Array  # (d,): of the whole objective
+    # whether the products with ``whiten`` are formed in twice the working precision, because large
+    # terms nearly cancel in them
+    precise: bool = False
+
+
+def key_of(coding: Coding, frame: Frame) -> str:
+    """The name of what clients are prepared with, by its content."""
+    return sha256(codec.encode((coding, frame))).hexdigest()
+
+
 class Recession(NamedTuple):
     """A direction along which no row's loss rises, and that of some rows falls for ever."""
 
@@ -170,25 +194,24 @@ class Design:
     """The design of one client."""
 
     name: str  # of the client
-    family: Family
-    columns: Sequence[str]  # the names of the p columns
+    plan: Plan  # by which the rows were coded
     A: Array  # (n, p): in the units of the file
     # (n,): the target, in the units of the file; numbers of classes, from 0, of a classifier
     b: Array
     w: Array  # (n,): weights above zero
     o: Array  # (n,): offsets
-    classes: int = 0  # how many classes the target has; 0 unless it is a class
-    scaling: Scaling | None = None  # the coordinates of points that are asked about
+    row_ids: NDArray[np.intp]  # (n,): which rows of the client these are, from 0
     groups: Groups | None = None  # of a grouped target, whose rows here are of one class each
-    # (n,): which rows of the client these are, from 0
-    index: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    scaling: Scaling | None = None  # the coordinates of points that are asked about
 
     @property
-    def row_ids(self) -> NDArray[np.intp]:
-        """``index``, or the rows in their order where it is not known."""
-        if len(self.index):
-            return self.index
-        return np.arange(len(self.b))
+    def family(self) -> Family:
+        return self.plan.chosen_family
+
+    @property
+    def classes(self) -> int:
+        """How many classes the target has; 0 unless it is a class."""
+        return self.family.count_classes(self.plan.classes)
 
     @property
     def determining(self) -> Array:
@@ -206,9 +229,17 @@ class Design:
     @property
     def rows(self) -> int:
         """How many rows there are, or groups of a grouped target."""
-        if self.groups is not None:
-            return self.groups.rows
-        return len(self.b)
+        return len(self.b) if self.groups is None else self.groups.rows
+
+    @property
+    def times(self) -> Array:
+        """How many trials each row stands for, (n,): 1 unless the target is grouped."""
+        return np.ones_like(self.w) if self.groups is None else self.w
+
+    @property
+    def target_scale(self) -> tuple[float, float]:
+        """The unit and the origin of the target."""
+        return (1.0, 0.0) if self.scaling is None else (self.scaling.unit, self.scaling.origin)
 
     def in_coordinates(self, whiten: Array | None = None, precise: bool = False) -> Array:
         """The scaled columns, (n, p), or combinations of them, (n, r).
@@ -219,11 +250,8 @@ class Design:
         if whiten is None and self.scaling is None:
             return self.A
         if whiten is not None and precise and self.scaling is not None:
-            products = products_among(self.columns)
+            products = products_among(self.plan.names)
             return combine(self.A, self.scaling.centre, self.scaling.scale, whiten, products)
-        if len(self.A) <= ROWS_AT_A_TIME:
-            scaled = self._scaled(slice(None))
-            return scaled if whiten is None else np.asarray(scaled @ whiten)
         columns = np.empty((len(self.A), self.A.shape[1] if whiten is None else whiten.shape[1]))
         for some in pieces(len(self.A)):
             scaled = self._scaled(some)
@@ -238,7 +266,7 @@ class Design:
 
     def observations(self, whiten: Array | None = None, precise: bool = False) -> Observations:
         """The rows as the loss takes them, in coordinates, with the target in its unit."""
-        unit, origin = self._target
+        unit, origin = self.target_scale
         A = self.in_coordinates(whiten, precise)
         return Observations(A, (self.b - origin) / unit, self.w, self.o / unit)
 
@@ -247,68 +275,9 @@ class Design:
 
         x has coefficients of the columns as they are, and of the target in its unit.
         """
-        unit, origin = self._target
+        unit, origin = self.target_scale
         parts = [
             self.family.predictor(self._scaled(some), x, self.o[some] + origin, unit)
             for some in pieces(len(self.A))
         ]
         return np.concatenate(parts) if parts else self.family.predictor(self.A, x, self.o, unit)
-
-    def log_likelihood_parts(self, x: Array, dispersion: float, by_row: bool) -> Array:
-        """What each row has of the log-likelihood at x, (n,), or what adds up to that of all.
-
-        ``by_row`` is whether a quadratic loss may be evaluated row by row, too.
-        """
-        if not self.family.has_likelihood:
-            return np.full(1, np.nan)
-        if by_row or not self.family.quadratic:
-            return self.family.log_likelihood(self.b, self.predictor(x), self.w, dispersion)
-        # by the Gram matrix, as the cost of the rounds: predictors far out would round single rows
-        A, b, w, o = self.observations()
-        unit, _ = self._target
-        terms = reduce_rows([Observations(A, b - o, w, o)])
-        squares = 2.0 * unit**2 * terms.value(terms.eta(x[None]))
-        perfect = self.family.log_likelihood(self.b, self.b, self.w, dispersion)
-        return np.append(perfect, -0.5 * squares / dispersion)
-
-    def pearson_parts(self, x: Array) -> Array | None:
-        """What each row has of Pearson's X² at x, (n,); None where X² says nothing.
-
-        X² of single trials of two classes is about their number, whatever the model.
-        """
-        if self.groups is None and not self.family.has_pearson:
-            return None
-        mu = self.family.link.mean(self.predictor(x))
-        if self.groups is not None:
-            return pearson_parts(self.row_ids, self.b, self.w, mu)
-        parts: Array = self.w * self.family.pearson(self.b, mu)
-        return parts
-
-    def binned(self, x: Array, limit: Withheld) -> tuple[NDArray[np.intp], Array, Mask]:
-        """The bin of each row at x, (n,), its predicted probability, and which bins are told."""
-        p = self.family.link.mean(self.predictor(x))
-        bins = len(BINS) - 1
-        at = np.clip(np.searchsorted(BINS, p, side="right") - 1, 0, bins - 1)
-        rows, _, observed = (np.bincount(at, each, bins) for each in self.counted(p))
-        disclosed = np.ones(bins, dtype=bool)
-        for count in (observed, rows - observed):
-            disclosed &= (count == 0) | (count >= limit.smallest)
-        told = disclosed & (rows > 0)
-        if limit.together and told.any() and 0 < rows[~disclosed].sum() < limit.smallest:
-            # all rows but these would be counted: one more bin is withheld with them
-            told[np.argmin(np.where(told, rows, np.inf))] = False
-        return at, p, told
-
-    def counted(self, p: Array) -> tuple[Array, Array, Array]:
-        """What is added up in each bin: trials, predictions and trials of class 1, each (n,)."""
-        times = np.ones_like(p)
-        if self.groups is not None:
-            times = self.w
-        return times, times * p, times * self.b
-
-    @property
-    def _target(self) -> tuple[float, float]:
-        """The unit and the origin of the target."""
-        if self.scaling is None:
-            return 1.0, 0.0
-        return self.scaling.unit, self.scaling.origin

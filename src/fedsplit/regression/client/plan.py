@@ -7,7 +7,7 @@ types, levels and states all clients agreed. There is no other record of how row
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from typing import NamedTuple, Self
@@ -28,36 +28,6 @@ from fedsplit.errors import InputError, RowError, listed
 from fedsplit.regression.families import FAMILIES, family_of
 from fedsplit.regression.families.family import Family
 from fedsplit.regression.families.response import check_rows
-
-
-class ReadColumns(NamedTuple):
-    """Columns as all clients read them."""
-
-    values: dict[str, Values]  # numbers as float64, categories as categoricals of levels
-    # the categories that the source stores as such, and whether their order has a meaning
-    orders: dict[str, bool]
-    merged: dict[str, str]  # by category, a code such as 01 that was read as the number 1
-
-
-def read_columns(
-    source: Source, types: Mapping[str, Type], categories: Collection[str], where: str
-) -> ReadColumns:
-    """Read columns of these types as all clients do; ``categories`` have levels."""
-    # Levels are made of text: as float64, whole numbers beyond 2**53 would merge.
-    values = source.take(
-        {column: "text" if column in categories else kind for column, kind in types.items()}
-    )
-    orders = {}
-    merged = {}
-    for column, own in values.items():
-        if column not in categories:
-            continue
-        if isinstance(own, pd.Categorical):
-            orders[column] = bool(own.ordered)
-        if code := merged_codes(own, types[column]):
-            merged[column] = code
-        values[column] = in_levels(where, column, own, types[column])
-    return ReadColumns(values, orders, merged)
 
 
 @dataclass(frozen=True)
@@ -164,10 +134,27 @@ class BasicPlan:
         columns = (name for name in present if name not in self.excluded)
         return replace(self, formula=self.parsed.expanded(columns).text)
 
-    def read(self, source: Source, columns: Sequence[str], where: str) -> pd.DataFrame:
-        """Some columns of a source, (n, len(columns)), as all clients read them."""
+    def read(
+        self, source: Source, columns: Sequence[str], where: str
+    ) -> tuple[dict[str, Values], dict[str, bool], dict[str, str]]:
+        """Some columns of a source as all clients read them, categories as their levels.
+
+        With them come the categories that the source stores as such, and whether their order has a
+        meaning; and, by category, a code such as 01 that was read as the number 1.
+        """
         types = self._types(columns, where)
-        return to_frame(read_columns(source, types, self._with_levels(types), where).values)
+        coded = self._coded(types)
+        # Levels are made of text: as float64, whole numbers beyond 2**53 would merge.
+        values = source.take({name: "text" if name in coded else types[name] for name in types})
+        orders, merged = {}, {}
+        for name in filter(coded.__contains__, types):
+            own, kind = values[name], types[name]
+            if isinstance(own, pd.Categorical):
+                orders[name] = bool(own.ordered)
+            if code := merged_codes(own, kind):
+                merged[name] = code
+            values[name] = in_levels(where, name, own, kind)
+        return values, orders, merged
 
     def read_covariates(self, source: Source, where: str) -> pd.DataFrame:
         """The columns that predictions need, (n, c)."""
@@ -175,19 +162,18 @@ class BasicPlan:
         columns = [column for column in self.parsed.columns if column not in targets]
         columns += columns_of(self.offset, self.exposure)
         if columns:
-            return self.read(source, columns, where)
+            return to_frame(self.read(source, columns, where)[0])
         # Without covariates any column does: it says how many rows there are.
         return source.read({source.names()[0]: "text"})[[]]
 
     def read_leniently(self, source: Source, columns: Sequence[str], where: str) -> pd.DataFrame:
         """Some columns of a source, in which values of another type than theirs are missing."""
-        types = self._types(columns, where)
-        categories = self._with_levels(types)
         try:
-            values = read_columns(source, types, categories, where).values
+            return to_frame(self.read(source, columns, where)[0])
         except InputError:  # also of a file that cannot be read at all, which then fails again
-            values = readable(source.take(dict.fromkeys(types, "text")), types, categories)
-        return to_frame(values)
+            types = self._types(columns, where)
+            texts = source.take(dict.fromkeys(types, "text"))
+            return to_frame(readable(texts, types, self._coded(types)))
 
     def _types(self, columns: Sequence[str], where: str) -> dict[str, Type]:
         unknown = [column for column in columns if column not in self.types]
@@ -195,9 +181,9 @@ class BasicPlan:
             raise InputError(f"{where}: the plan does not say what {listed(unknown)} holds")
         return {column: self.types[column] for column in columns}
 
-    def _with_levels(self, types: Mapping[str, Type]) -> set[str]:
+    def _coded(self, types: Mapping[str, Type]) -> set[str]:
         """The columns that are read as categories, whether or not their levels are disclosed."""
-        return self.categorical | {name for name in self.others if types.get(name) == "text"}
+        return self.categorical | {name for name, kind in types.items() if kind == "text"}
 
     @property
     def agreed(self) -> dict[str, str]:
@@ -225,8 +211,8 @@ class BasicPlan:
         """The weights of complete rows, (n,)."""
         return np.ones(len(frame)) if self.weights is None else self.numbers(self.weights, frame)
 
-    def design(self, frame: pd.DataFrame, where: str) -> tuple[list[str], Array, Array]:
-        """The covariates of complete rows: the names of columns, A, (n, p), and offsets, (n,)."""
+    def design(self, frame: pd.DataFrame, where: str) -> tuple[Array, Array]:
+        """The covariates of complete rows, (n, p), and the offsets, (n,)."""
         try:
             A, o = self.parsed.evaluate(self.design_columns, frame)
             if self.offset is not None:
@@ -246,7 +232,7 @@ class BasicPlan:
         if not finite.all():
             for i, name in enumerate(self.names):
                 check_rows(finite[:, i], frame, A[:, i], where, name, "it must be finite")
-        return self.names, A, o
+        return A, o
 
 
 @dataclass(frozen=True)
@@ -280,7 +266,7 @@ class DerivedColumn:
         frame = plan.read_covariates(source, where)
         complete = ~frame.isna().any(axis=1).to_numpy()
         complete[complete] = plan.has_values(frame[complete])
-        _, A, o = plan.design(frame[complete], where)
+        A, o = plan.design(frame[complete], where)
         means = plan.chosen_family.link.mean(A @ np.array(self.coefficients) + o)
         values: Array = np.full(len(frame), np.nan)
         values[complete] = means
@@ -311,8 +297,8 @@ class Plan(BasicPlan):
 
     def rows_of(self, source: Source, where: str) -> ReadRows:
         """Read the columns of the plan, and compute those that are derived."""
-        types = self._types([*self.columns, *self.others], where)
-        values, orders, merged = read_columns(source, types, self._with_levels(types), where)
+        columns = [*self.columns, *self.others]
+        values, orders, merged = self.read(source, columns, where)
         for name, column in self.derived.items():
             values[name] = column.values(source, where)
         absent = {column: is_missing(own) for column, own in values.items()}
@@ -321,8 +307,17 @@ class Plan(BasicPlan):
         incomplete = np.any([*absent.values(), np.zeros(rows, dtype=bool)], axis=0)
         if incomplete.any():
             frame = frame[~incomplete]
-        missing = {column: int(np.sum(absent[column])) for column in types}
+        missing = {column: int(np.sum(absent[column])) for column in columns}
         return ReadRows(self.rows_key, rows, frame, missing, orders, merged)
+
+
+@dataclass(frozen=True)
+class Coding:
+    """How clients code their rows as numbers."""
+
+    plan: Plan  # what all clients agreed on
+    strict: bool  # whether to refuse answers that could disclose single rows
+    names: tuple[str, ...]  # the clients of the cohort that take part; empty for all of them
 
 
 class ReadRows(NamedTuple):
@@ -333,7 +328,7 @@ class ReadRows(NamedTuple):
     # (n, c): those that lack no value, with their places in the source as the index
     frame: pd.DataFrame
     missing: dict[str, int]  # the number of missing values of each column
-    # as in ``ReadColumns``
+    # of the categories, as ``BasicPlan.read`` returns them
     orders: dict[str, bool]
     merged: dict[str, str]
 

@@ -22,10 +22,10 @@ from fedsplit.clients.question import NOT_FINITE, Question
 from fedsplit.data.texts import Level
 from fedsplit.data.types import ColumnProfile, Type, level_form
 from fedsplit.errors import InputError, RequestError, RowError, listed
-from fedsplit.regression.client.coding import Coding, Frame
-from fedsplit.regression.client.guards.thresholds import Finding
+from fedsplit.regression.client.design import Frame
+from fedsplit.regression.client.guards.rules import Finding
 from fedsplit.regression.client.noise import Noise, RowVectors, length_of, source_of, split
-from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.plan import Coding, Plan
 from fedsplit.regression.client.privacy import bounds_of
 from fedsplit.regression.client.statistics import DesignMoments
 from fedsplit.regression.families import FAMILIES

@@ -17,9 +17,8 @@ from fedsplit.channels import codec
 from fedsplit.clients.question import Question
 from fedsplit.clients.rounding import rounded
 from fedsplit.errors import InputError, RequestError
-from fedsplit.regression.client.guards import thresholds
 from fedsplit.regression.client.guards.ledger import Disclosed
-from fedsplit.regression.client.guards.rules import Rules
+from fedsplit.regression.client.guards.rules import Rules, check_range
 from fedsplit.statistic import RowSum, Shape, Statistic, Values
 
 if TYPE_CHECKING:
@@ -119,7 +118,12 @@ class Release:
         values = {}
         for part, each in parts.items():
             if self._rules.refuse and isinstance(each, RowSum):
-                self._check_range(name, each)
+                # products could be beyond float64
+                root = 1.0 if each.weights is None else np.sqrt(np.abs(each.weights))[:, None]
+                for columns in (each.left, each.right):
+                    if columns is not None:
+                        what = ["a combination of columns"] * columns.shape[1]
+                        check_range(name, what, root * columns)
             value = each.value()
             bounds = each.bounds() if self._rules.refuse else None
             values[part] = value if bounds is None else rounded(value, bounds)
@@ -131,14 +135,6 @@ class Release:
             sums = [own for each in parts.values() for own in each.disclosed()]
             self.state(name, where, lambda: sums)
         return values
-
-    def _check_range(self, name: str, part: RowSum) -> None:
-        """Refuse columns whose products could be beyond float64."""
-        root = 1.0 if part.weights is None else np.sqrt(np.abs(part.weights))[:, None]
-        for columns in (part.left, part.right):
-            if columns is not None:
-                own = root * columns
-                thresholds.check_range(name, ["a combination of columns"] * own.shape[1], own)
 
     def _within_limits(self, name: str, statistic: Statistic, rows: Any) -> bool:
         """Whether a client has answered few enough of a kind; it counts this one.

@@ -20,10 +20,13 @@ from fedsplit.data.formula.model_frame import ModelFrame
 from fedsplit.data.formula.pooled_functions import ColumnStatistic, outside
 from fedsplit.data.pooled.column_statistics import Histogram, Withheld
 from fedsplit.errors import InputError, RequestError, RowError
-from fedsplit.regression.client.coding import Frame, check_scaling, check_whitening
-from fedsplit.regression.client.design import BINS, Design, Moments, Scaling
+from fedsplit.losses.least_squares import reduce_rows
+from fedsplit.losses.observations import Observations
+from fedsplit.regression.client.design import BINS, Design, Frame, Moments, Scaling
+from fedsplit.regression.client.guards.requests import check_scaling, check_whitening
 from fedsplit.regression.client.guards.rules import NO_DIRECTIONS, Rules
 from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.families.response import pearson_parts
 from fedsplit.statistic import (
     STATISTICS,
     AboutMeans,
@@ -56,7 +59,6 @@ class CostAt(NamedTuple):
 class FitRows:
     """The rows of one client by a plan, and their cost."""
 
-    plan: Plan
     design: Design  # in the units of the files, or scaled where there is a frame
     rules: Rules  # those under which the client answers
     matrices: bool = True  # whether the client tells matrices in every round
@@ -66,14 +68,8 @@ class FitRows:
     cost: Callable[[Array], CostAt] | None = None  # the cost at a point of the rounds
 
     @property
-    def directions(self) -> bool:
-        """Whether the client tells what directions of the server's choice do to its rows."""
-        return not self.rules.refuse
-
-    @property
-    def withheld(self) -> Withheld:
-        """Which counts do not leave the client."""
-        return self.rules.withheld
+    def plan(self) -> Plan:
+        return self.design.plan
 
     def check_shape(self, x: Array) -> None:
         """Refuse a point of the scaled columns of another size."""
@@ -81,11 +77,14 @@ class FitRows:
         if x.shape != (size,):
             raise RequestError(f"the server sent a point of shape {x.shape}, expected ({size},)")
 
-    def check_point(self, x: Array) -> None:
-        """Refuse a point of the scaled columns of another size, or too far out."""
+    def predictor(self, x: Array) -> Array:
+        """η at a point of the scaled columns, which is refused if it has another size, or if under
+        rules it is too far out."""
         self.check_shape(x)
+        eta = self.design.predictor(x)
         if self.guarded:
-            self.rules.check_size(self.design.name, self.design.predictor(x))
+            self.rules.check_size(self.design.name, eta)
+        return eta
 
     def whitened(self) -> Array:
         """The columns of the rounds, (n, r)."""
@@ -221,7 +220,8 @@ class DesignMoments(Statistic):
             "exposed": Computed(exposed, exposures, np.maximum(np.abs(exposed), 1.0)),
             "floor": Computed(np.array([[floor]]), limits=np.array([[floor]])),
             "withholds": Computed(
-                np.array([[float(not rows.matrices), float(not rows.directions)]])
+                # directions of the server's choice are for clients without rules
+                np.array([[float(not rows.matrices), float(rows.rules.refuse)]])
             ),
         }
         if design.classes:
@@ -394,7 +394,7 @@ class RowsAlong(Statistic):
         return {"rows": Sums(1, 3, nonnegative=True)}
 
     def sums(self, rows: FitRows) -> Mapping[str, StatisticPart]:
-        if not rows.directions and not rows.design.family.quadratic:
+        if rows.rules.refuse and not rows.design.family.quadratic:
             raise RequestError(NO_DIRECTIONS)
         if rows.frame is None or self.directions.shape[1:] != rows.frame.ridge.shape:
             raise RequestError("the server sent directions of another number of coefficients")
@@ -431,7 +431,7 @@ class ResidualSizes(Statistic):
         with np.errstate(divide="ignore"):  # a residual of 0 has size -inf
             sizes = np.log2(np.abs(design.b - design.predictor(self.x)) / self.unit)
         if rows.rules.refuse:
-            return {"counts": self.sizes.joined(sizes, rows.withheld)}
+            return {"counts": self.sizes.joined(sizes, rows.rules.withheld)}
         return {"counts": RowSum(np.ones((len(sizes), 1)), self.sizes.every(sizes))}
 
     def limits(self, plan: Plan) -> list[AnswerLimit]:
@@ -452,13 +452,24 @@ class LogLikelihood(Statistic):
         return {"total": Sums(finite=False)}
 
     def sums(self, rows: FitRows) -> Mapping[str, StatisticPart]:
-        rows.check_point(self.x)
-        design = rows.design
-        # by rows is much faster for many small clients
-        logs = design.log_likelihood_parts(self.x, self.dispersion, not rows.rules.refuse)
+        design, family = rows.design, rows.design.family
+        if not family.has_likelihood:
+            logs = np.full(1, np.nan)
+        elif rows.rules.refuse and family.quadratic:
+            # by the Gram matrix, as the cost of the rounds: predictors far out would round single
+            # rows
+            rows.check_shape(self.x)
+            A, b, w, o = design.observations()
+            terms = reduce_rows([Observations(A, b - o, w, o)])
+            squares = 2.0 * design.target_scale[0] ** 2 * terms.value(terms.eta(self.x[None]))
+            perfect = family.log_likelihood(design.b, design.b, w, self.dispersion)
+            logs = np.append(perfect, -0.5 * squares / self.dispersion)
+        else:  # by rows is much faster for many small clients
+            eta = rows.predictor(self.x)
+            logs = family.log_likelihood(design.b, eta, design.w, self.dispersion)
         total = float(np.sum(logs)) + (design.groups.log_choices if design.groups else 0.0)
         # of a quadratic loss it follows from the moments
-        sums = [] if design.family.quadratic else [_total(logs)]
+        sums = [] if family.quadratic else [_total(logs)]
         most = np.array([[max(abs(total), design.rows)]])
         return {"total": Computed(np.array([[total]]), sums, most)}
 
@@ -475,10 +486,14 @@ class PearsonSquares(Statistic):
         return {"total": Sums(nonnegative=True, finite=False)}
 
     def sums(self, rows: FitRows) -> Mapping[str, StatisticPart]:
-        rows.check_point(self.x)
-        parts = rows.design.pearson_parts(self.x)
-        # X² of single trials of two classes is about their number, whatever the model
-        return {"total": Computed(np.zeros((1, 1))) if parts is None else _total(parts)}
+        design, family = rows.design, rows.design.family
+        if design.groups is None and not family.has_pearson:
+            # X² of single trials of two classes is about their number, whatever the model
+            return {"total": Computed(np.zeros((1, 1)))}
+        mu = family.link.mean(rows.predictor(self.x))
+        if design.groups is None:
+            return {"total": _total(design.w * family.pearson(design.b, mu))}
+        return {"total": _total(pearson_parts(design.row_ids, design.b, design.w, mu))}
 
 
 @dataclass(frozen=True)
@@ -496,9 +511,8 @@ class ExpectedInformation(Statistic):
         return {"information": Sums(self.r, None, finite=False)}
 
     def sums(self, rows: FitRows) -> Mapping[str, StatisticPart]:
-        rows.check_point(self.x)
         design = rows.design
-        weights = design.w * design.family.expected_weights(design.predictor(self.x))
+        weights = design.w * design.family.expected_weights(rows.predictor(self.x))
         return {"information": RowSum(rows.whitened(), weights=weights)}
 
 
@@ -517,11 +531,21 @@ class CalibrationCounts(Statistic):
         return {"bins": Sums(3, len(BINS) - 1, nonnegative=True)}
 
     def sums(self, rows: FitRows) -> Mapping[str, StatisticPart]:
-        rows.check_point(self.x)
-        design = rows.design
-        cells, p, told = design.binned(self.x, rows.withheld)
-        inside = (cells[:, None] == np.arange(len(told))) & told
-        return {"bins": RowSum(np.column_stack(design.counted(p)), inside.astype(np.float64))}
+        design, limit = rows.design, rows.rules.withheld
+        p = design.family.link.mean(rows.predictor(self.x))
+        bins = len(BINS) - 1
+        at = np.clip(np.searchsorted(BINS, p, side="right") - 1, 0, bins - 1)
+        counted = [design.times, design.times * p, design.times * design.b]
+        trials, _, events = (np.bincount(at, each, bins) for each in counted)
+        small = np.zeros(bins, dtype=bool)
+        for count in (events, trials - events):
+            small |= (count != 0) & (count < limit.smallest)
+        told = ~small & (trials > 0)
+        if limit.together and told.any() and 0 < trials[small].sum() < limit.smallest:
+            # all rows but these would be counted: one more bin is withheld with them
+            told[np.argmin(np.where(told, trials, np.inf))] = False
+        inside = ((at[:, None] == np.arange(bins)) & told).astype(np.float64)
+        return {"bins": RowSum(np.column_stack(counted), inside)}
 
     def limits(self, plan: Plan) -> list[AnswerLimit]:
         # where a count changes is a number of one row

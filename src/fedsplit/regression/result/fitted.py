@@ -336,7 +336,7 @@ class FittedModel(ABC):
         strange = _unseen(plan, rows, where, unseen)
         complete = ~rows.isna().any(axis=1).to_numpy() & ~strange
         complete[complete] = plan.has_values(rows[complete])
-        _, A, o = plan.design(rows[complete], where)
+        A, o = plan.design(rows[complete], where)
         # a coefficient that is not estimated contributes nothing, as in R
         eta = family.predictor(A, np.nan_to_num(self.estimates.predicting), o)
         for recession in reversed(self.estimates.recessions):  # the first one goes furthest

@@ -21,10 +21,9 @@ from fedsplit.data.types import Type
 from fedsplit.dialogue import Dialogue, together
 from fedsplit.errors import InputError, listed
 from fedsplit.loop.trace import Row
-from fedsplit.regression.client.coding import Coding
 from fedsplit.regression.client.design import Moments
-from fedsplit.regression.client.guards.thresholds import Finding, in_lines
-from fedsplit.regression.client.plan import DerivedColumn, Plan, columns_of
+from fedsplit.regression.client.guards.rules import Finding, in_lines
+from fedsplit.regression.client.plan import Coding, DerivedColumn, Plan, columns_of
 from fedsplit.regression.client.questions import (
     RowCounts,
     SumAnswer,

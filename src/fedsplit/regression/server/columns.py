@@ -21,7 +21,7 @@ from fedsplit.data.types import (
     is_number,
 )
 from fedsplit.errors import InputError, listed
-from fedsplit.regression.client.guards.thresholds import Finding
+from fedsplit.regression.client.guards.rules import Finding
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.questions import RowCounts, SurveyAnswer, is_class, local_type
 from fedsplit.regression.options import Settings

@@ -32,11 +32,10 @@ from fedsplit.loop.certificate import Certificate
 from fedsplit.loop.conversation import Conversation
 from fedsplit.loop.result import Diverged
 from fedsplit.loop.trace import Row, Trace
-from fedsplit.regression.client.coding import Coding, key_of
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
-from fedsplit.regression.client.design import Moments
-from fedsplit.regression.client.guards.thresholds import Finding
-from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.design import Moments, key_of
+from fedsplit.regression.client.guards.rules import Finding
+from fedsplit.regression.client.plan import Coding, Plan
 from fedsplit.regression.client.questions import FitQuestion, Settle, SumAnswer, SumQuestion, joined
 from fedsplit.regression.client.statistics import DesignMoments, moments_of
 from fedsplit.statistic import Statistic, Values

@@ -17,7 +17,7 @@ from fedsplit.methods import parse
 from fedsplit.methods.method import Method
 from fedsplit.penalties.penalty import FitPenalty
 from fedsplit.regression.client.design import Recession
-from fedsplit.regression.client.guards.thresholds import in_lines
+from fedsplit.regression.client.guards.rules import in_lines
 from fedsplit.regression.client.questions import SumAnswer, SumQuestion
 from fedsplit.regression.client.statistics import ResidualSizes
 from fedsplit.regression.server.agreement import Agreement

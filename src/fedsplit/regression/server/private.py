@@ -14,9 +14,8 @@ from fedsplit.channels.members import Members
 from fedsplit.data.formula.formula import Formula
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError, ShortClip, listed
-from fedsplit.regression.client.coding import Coding
 from fedsplit.regression.client.noise import Noise
-from fedsplit.regression.client.plan import Plan
+from fedsplit.regression.client.plan import Coding, Plan
 from fedsplit.regression.client.privacy import DeclaredColumns, bounds_of, noise_multiplier
 from fedsplit.regression.client.questions import NoisedSum, NoisySums
 from fedsplit.regression.options import Settings

@@ -14,8 +14,7 @@ from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError, listed
 from fedsplit.methods import affordable
 from fedsplit.penalties.coordinatewise import NonNegativeElasticNet
-from fedsplit.regression.client.coding import Frame
-from fedsplit.regression.client.design import combine
+from fedsplit.regression.client.design import Frame, combine
 from fedsplit.regression.families.family import CoefficientBlock, Family
 from fedsplit.regression.options import AUTO, Settings
 from fedsplit.regression.server.coordinates import Pool, check_independent, orthogonalise

@@ -22,7 +22,7 @@ from fedsplit.errors import InputError, listed
 from fedsplit.methods.information import Newton
 from fedsplit.methods.server_step import Expansions, server_step
 from fedsplit.regression.client.design import SMALLEST_CELL
-from fedsplit.regression.client.guards.thresholds import Finding
+from fedsplit.regression.client.guards.rules import Finding
 from fedsplit.regression.client.questions import SumAnswer, SumQuestion
 from fedsplit.regression.client.statistics import RowsAlong
 from fedsplit.regression.server.federation import Everyone
