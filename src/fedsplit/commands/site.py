@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -367,6 +368,5 @@ def _when(time: float) -> str:
 
 def _plain(entry: Any, chained: bytes) -> dict[str, Any]:
     """An entry of the log as JSON; the time is in seconds since 1970, as it is hashed."""
-    found = {name: getattr(entry, name) for name in entry.__struct_fields__}
-    found["hash"] = chained
+    found = {**asdict(entry), "hash": chained}
     return {name: each.hex() if isinstance(each, bytes) else each for name, each in found.items()}
