@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -368,5 +367,5 @@ def _when(time: float) -> str:
 
 def _plain(entry: Any, chained: bytes) -> dict[str, Any]:
     """An entry of the log as JSON; the time is in seconds since 1970, as it is hashed."""
-    found = {**asdict(entry), "hash": chained}
+    found = {**entry._asdict(), "hash": chained}
     return {name: each.hex() if isinstance(each, bytes) else each for name, each in found.items()}
