@@ -57,15 +57,21 @@ def test_an_unknown_option_is_named() -> None:
         fs.fit()  # type: ignore[call-arg]  # the test
 
 
-def commands(command: Any = None, path: tuple[str, ...] = ("fedsplit",)) -> Iterator[Any]:
-    """Every command, with the words by which a user calls it."""
-    command = command or typer.main.get_command(app)
+def commands_and_nouns(command: Any, path: tuple[str, ...] = ()) -> Iterator[Any]:
+    """Every command and noun, with the words by which a user calls it."""
     context = typer.Context(command)
-    if not isinstance(command, Group):
-        yield " ".join(path[1:]), command, context
-        return
-    for name in command.list_commands(context):
-        yield from commands(command.get_command(context, name), (*path, name))
+    yield " ".join(path), command, context
+    if isinstance(command, Group):
+        for name in command.list_commands(context):
+            yield from commands_and_nouns(command.get_command(context, name), (*path, name))
+
+
+EVERYTHING = [*commands_and_nouns(typer.main.get_command(app))]
+
+
+def commands() -> list[Any]:
+    """Every command."""
+    return [each for each in EVERYTHING if not isinstance(each[1], Group)]
 
 
 def options_in(command: Any, context: typer.Context) -> list[str]:
@@ -159,25 +165,28 @@ def numbers(text: str) -> set[str]:
     return {word for word in text.split() if re.search(r"\d", word)}
 
 
-@pytest.mark.parametrize("path", [path for path, _, _ in commands()])
+@pytest.mark.parametrize("path", [path for path, _, _ in EVERYTHING])
 def test_the_help_of_every_command_begins_with_an_example_and_has_80_columns(
     path: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     words = path.split()
-    [command] = [command for other, command, _ in commands() if other == path]
+    [command] = [command for other, command, _ in EVERYTHING if other == path]
     assert run([*words, "--help"]) == 0
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
     assert "[default: None]" not in text
-    example, usage, _ = re.split(r"(^Usage: .*)", text, maxsplit=1, flags=re.M)
-    assert usage.startswith(f"Usage: fedsplit {path} ")
-    assert example.startswith("Example:\n  fedsplit ")
-    for line in example.replace("\\\n", "").splitlines()[1:]:
+    shown, usage, _ = re.split(r"(^Usage: .*)", text, maxsplit=1, flags=re.M)
+    assert usage.startswith(f"Usage: fedsplit {path}".rstrip())
+    assert shown.startswith("Example:\n  fedsplit ")
+    for line in shown.replace("\\\n", "").splitlines()[1:]:
         if line:
             typed = shlex.split(line)[1:]
             assert typed[: len(words)] == words
-            command.make_context(path, typed[len(words) :])
+            name, found, rest = path, command, typed[len(words) :]
+            while isinstance(found, Group):
+                name, found, rest = found.resolve_command(typer.Context(found), rest)
+            found.make_context(name, rest)
     about = [command.help or "", *(getattr(each, "help", "") or "" for each in command.params)]
     assert numbers(" ".join(about)) <= numbers(text)  # none is broken
 

@@ -124,7 +124,7 @@ def test_an_owner_decides_from_what_the_screen_says(
 ) -> None:
     owners.init()
     columns = said(capsys, "check", "north")
-    assert re.search(r"region +text +east 28, north 25, west 27", columns)
+    assert re.search(r"region +text: east 28, north 25, west 27", columns)
     assert "no study waits for you" in said(capsys, "approve", "north")
     digits = owners.propose()
     shown = said(capsys, "approve", "north")
@@ -253,11 +253,19 @@ def broken(owners: Owners) -> None:
         ("init south south.pem --data south.csv --set least_rows=x", "least_rows: expected `int`"),
         ("init south south.pem --data south.csv --set least_rows=0", "least_rows: expected"),
         ("init north north.pem --data south.csv", "north/site.toml: is there already"),
+        ("init south south.pem --data south.csv --set rules=lax", "'lax' is none of refuse, warn"),
+        ("init south south.pem --data south.csv --set questions_per_day=-1", "`int` >= 0"),
+        ("init south south.pem --data south.csv --set name=x", "it is given by the certificate"),
+        ("init south south.pem --data south.csv --set data=x", "it is given by --data"),
+        ("init south south.pem --data south.csv --set na=. --set na=x", "a key is given twice"),
+        ("init south south.pem --data south.csv --url http://a:1", "http://a:1: use https://"),
+        ("init south south.pem --data south.csv --url localhost:1", "give https://HOST:PORT"),
         ("init north", "Missing argument 'CERTIFICATE'"),
         ("start north", "server: where is the coordinator?"),
         ("start north --proxy ftp://x", "server: where is"),
         ("start empty", "empty: is not the folder of a site"),
         ("start old", "old: belongs to an earlier fedsplit"),
+        ("start south", "south/site.toml: is not there yet: fedsplit site init writes it"),
         ("start west", "did you mean least_rows"),
         ("answer north nowhere", "nowhere: there is no such folder"),
         ("answer north north.csv", "north.csv: there is no such folder"),

@@ -84,17 +84,13 @@ def run(arguments: list[str]) -> int:
         return _fail(f"{text} (see {path} --help)")
     except NotAuthorised as error:
         return _fail(error, status=75)
-    except (InputError, NoMinimiser) as error:
-        return _fail(error)
-    except TooFewClients as error:
-        return _fail(error, status=1)
     except MemoryError:
         return _fail("not enough memory: choose a smaller problem")
     except BrokenPipeError:
         return 0
-    except (OSError, ImportError) as error:
+    except (InputError, NoMinimiser, OSError, ImportError) as error:
         return _fail(error)
-    except fs.Diverged as error:
+    except (TooFewClients, fs.Diverged) as error:
         return _fail(error, status=1)
     except Exception as error:  # users are not shown stack traces
         return _fail(

@@ -197,8 +197,7 @@ def _random(ensemble: str, m: int, d: int, n: int, kappa: float | None, seed: in
 
 
 def _file(path: Path, split: str, ridge: float, problem: fs.Problem, seed: int) -> Subject:
-    m = problem.m
-    d = problem.d
+    m, d = problem.m, problem.d
     title = f"{path.name}, split {split}: m = {m} clients, d = {d}, ridge {ridge:g}, "
     facts = {"clients": m, "features": d, "observations": None, "kappa": None}
     return Subject(

@@ -82,16 +82,13 @@ def fit_command(
         fs.Model.check_folder(out)
     clients, model_options = with_models(data)
     kept = _kept(checkpoint, resume)
-    progress = None
-    if live():
-        progress = show
     with resumable(kept), warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConverged)  # the table says so, and the exit status
         model = fs.fit(
             clients if len(clients) > 1 else clients[0],
             **{**model_options, **chosen},
             checkpoint=kept,
-            progress=progress,
+            progress=show if live() else None,
         )
     if out is not None:
         model.write(out)

@@ -29,12 +29,10 @@ def raise_on_sigterm() -> None:
 @contextmanager
 def resumable(checkpoint: fs.Checkpoint | None) -> Iterator[None]:
     """Say how to resume a run that is stopped, where it keeps a checkpoint."""
-    what = "interrupted"
     try:
         yield
     except (KeyboardInterrupt, Terminated, TooFewClients, NotWritten, OSError) as error:
-        if not isinstance(error, KeyboardInterrupt | Terminated):
-            what = "stopped"
+        what = "interrupted" if isinstance(error, KeyboardInterrupt | Terminated) else "stopped"
         if checkpoint is not None and checkpoint.begun:
             typer.echo(
                 f"fedsplit: {what}: resume it with the same command and --resume "

@@ -12,7 +12,11 @@ from fedsplit.commands.help import Command, Group, application
 from fedsplit.commands.terminal import show_key
 from fedsplit.errors import InputError
 
-keys_app = application(cls=Group, help="The keys and certificates of a federation.")
+keys_app = application(
+    cls=Group,
+    help="The keys and certificates of a federation.\n\nExample: fedsplit keys init federation\n"
+    "fedsplit keys request north\nfedsplit keys sign federation north.csr",
+)
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", show_default=False)]
 Days = Annotated[
@@ -145,13 +149,10 @@ def list_command(folder: Folder) -> None:
 
     DIR is the folder of a coordinator or of a site.
     """
-    shown = [("coordinator", fs.authority.read_certificate(folder / "coordinator.crt"))]
-    if (folder / "site.crt").exists():
-        own = fs.authority.read_certificate(folder / "site.crt")
-        shown.append((own.name, own))
-    else:
-        shown += [(each.name, each) for each in fs.authority.members(folder)]
-    for name, holder in shown:
+    coordinator = fs.authority.read_certificate(folder / "coordinator.crt")
+    own = folder / "site.crt"
+    others = [fs.authority.read_certificate(own)] if own.exists() else fs.authority.members(folder)
+    for name, holder in [("coordinator", coordinator), *((each.name, each) for each in others)]:
         typer.echo(f"{name}, until {holder.ends:%Y-%m-%d}")
         show_key(holder.key)
 

@@ -56,9 +56,7 @@ def reproduce_command(
 
         seconds = reproduce(chosen, out, " ".join(words), force, show)
     for each in chosen:
-        took = "unchanged"
-        if each.name in seconds:
-            took = f"{seconds[each.name]:6.1f} s"
+        took = f"{seconds[each.name]:6.1f} s" if each.name in seconds else "unchanged"
         typer.echo(f"{each.name:6} {took:>10}  {each.title}")
     summarise(out)
 

@@ -16,16 +16,18 @@ from typing import Annotated, Any
 import typer
 
 import fedsplit as fs
-from fedsplit.commands.help import Command, Group, application
+from fedsplit.commands.help import Command, Group, application, section
 from fedsplit.commands.terminal import print_error, say, show_key, wrapped
-from fedsplit.errors import InputError
+from fedsplit.errors import InputError, listed
 from fedsplit.texts import one_line, printable
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", show_default=False)]
 Hash = Annotated[str, typer.Argument(metavar="HASH", show_default=False)]
 
 site_app = application(
-    cls=Group, help="Answer for an organisation's rows: studies, decisions, and the record."
+    cls=Group,
+    help="Answer for an organisation's rows: studies, decisions, and the record.\n\n"
+    "Example: fedsplit site start north\nfedsplit site approve north 2f610a3b",
 )
 
 
@@ -56,6 +58,8 @@ def init_command(
     their defaults. A renewed certificate is accepted in the same way; site.toml is kept then.
     """
     given = dict(each.partition("=")[::2] for each in settings or ())
+    if len(given) < len(settings or ()):
+        raise InputError(f"--set: a key is given twice, among {listed(settings or ())}")
     policy = fs.Site.create(folder, certificate, data, url, given)
     typer.echo(f"{folder}: site {policy.name} answers from {policy.data}")
     typer.echo("compare the key of its coordinator by telephone")
@@ -87,8 +91,7 @@ def start_command(
     stop = threading.Event()
     asks = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
     if asks:
-        asking = threading.Thread(target=_ask, args=(_open(folder), stop), daemon=True)
-        asking.start()
+        threading.Thread(target=_ask, args=(_open(folder), stop), daemon=True).start()
     else:
         for study in site.waiting():
             say(f"study {study.hash[:8]} waits for you: fedsplit site approve {folder}")
@@ -122,7 +125,7 @@ def answer_command(
     for study in site.waiting():
         typer.echo(f"study {study.hash[:8]} waits for you: fedsplit site approve {folder}")
     if not written:
-        typer.echo(f"{post}: no question was answered")
+        typer.echo(f"{post}: no question for {site.policy.name} was answered")
         raise typer.Exit(1)
 
 
@@ -146,16 +149,14 @@ def check_command(
         if trial.refused:
             raise typer.Exit(1)
         return
-    typer.echo(f"{site.policy.data}\n")
+    rows = []
     for name, column in site.check().items():
-        levels = ", ".join(f"{level} {n:,}" for level, n in list(column.levels.items())[:5])
-        if len(column.levels) > 5:
-            levels += f" and {len(column.levels) - 5:,} more"
-        missing = f"{column.missing:,} missing" if column.missing else ""
-        texts = one_line("; ".join(filter(None, [missing, levels])), 45)
-        typer.echo(
-            f"  {one_line(name, 20):<20}  {column.type or 'unreadable':<8}  {texts}".rstrip()
-        )
+        text = column.type or "unreadable"
+        if column.levels:
+            text += f": {listed((f'{level} {n:,}' for level, n in column.levels.items()), 5)}"
+        text += f"; {column.missing:,} missing" if column.missing else ""
+        rows.append((one_line(name), one_line(text)))
+    typer.echo(section(str(site.policy.data), rows))
 
 
 @site_app.command("approve", cls=Command)
@@ -228,7 +229,7 @@ def status_command(folder: Folder) -> None:
         questions = "1 question" if each.answered == 1 else f"{each.answered} questions"
         typer.echo(f"  {each.decision}, {questions} answered{refused}")
         if each.waits:
-            typer.echo(f"  waits {each.waits}")
+            _show(f"  waits {each.waits}")
     if not status.studies:
         typer.echo("no study was proposed yet")
     typer.echo(f"questions, 24 hours  {status.questions}{_of(policy.questions_per_day)}")

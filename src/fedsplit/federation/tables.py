@@ -7,11 +7,11 @@ import re
 import tomllib
 from collections.abc import Mapping
 from datetime import date
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 
-from fedsplit.errors import InputError, nearest
+from fedsplit.errors import InputError, listed, nearest
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -28,6 +28,8 @@ def converted(found: Mapping[str, Any], kind: type[T], where: str) -> T:
         what, _, path = str(error).partition(" - at `$.")
         what = what.replace("Invalid RFC3339 encoded date", "must be a date, as 2030-12-31")
         key = path.rstrip("`")
+        if "enum value" in what:
+            what = f"{what.split()[-1]} is none of {listed(get_args(get_type_hints(kind)[key]))}"
         raise InputError(
             f"{where}: {f'{key}: ' if key else ''}{what[:1].lower()}{what[1:]}"
         ) from None

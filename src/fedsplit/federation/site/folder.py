@@ -69,7 +69,18 @@ def create(
     _check_folder(folder)
     path = folder / "site.toml"
     given = {key: given_value(text) for key, text in (settings or {}).items()}
+    elsewhere = {
+        "data": "by --data",
+        "server": "by --url",
+        "name": "by the certificate",
+        "coordinator": "by the certificate",
+    }
+    for key in given.keys() & elsewhere.keys():
+        raise InputError(f"--set {key}: it is given {elsewhere[key]}")
     if server:
+        from fedsplit.federation.transport.https import address_of  # by files needs no aiohttp
+
+        address_of(server)
         given["server"] = server
     if data is not None:
         given["data"] = str(Path(data).absolute())
@@ -101,12 +112,16 @@ def create(
 def opened(folder: Path) -> tuple[SigningKey, Policy]:
     """The key and the policy in a folder; the data of a relative path lie beside it."""
     _check_folder(folder)
-    policy = read_policy(folder / "site.toml")
+    path = folder / "site.toml"
+    if not path.exists():
+        raise InputError(
+            f"{path}: is not there yet: fedsplit site init writes it, with the certificate that "
+            "the coordinator sends"
+        )
+    policy = read_policy(path)
     accepted = folder / "coordinator.crt"
     if accepted.exists() and authority.read_certificate(accepted).key.hex() != policy.coordinator:
-        raise InputError(
-            f"{folder / 'site.toml'}: coordinator: is another key than that of coordinator.crt"
-        )
+        raise InputError(f"{path}: coordinator: is another key than that of coordinator.crt")
     key = authority.read_key(folder / "site.key")
     return key, msgspec.structs.replace(policy, data=str(folder / policy.data))
 

@@ -19,6 +19,7 @@ from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.families import FAMILIES
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
+Budget = Annotated[int, msgspec.Meta(ge=0)]
 Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 
@@ -95,8 +96,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     columns_allowed: list[str] | None = None
     columns_denied: list[str] = []
     questions: Count = 40
-    questions_per_day: int | None = None
-    studies_per_day: int | None = None
+    questions_per_day: Budget | None = None
+    studies_per_day: Budget | None = None
     refusals_before_halt: Count = 3
     approved_days: Count = 30
     privacy_only: bool = False
@@ -105,6 +106,9 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     message: Count = 2**26
 
     def __post_init__(self) -> None:
+        if self.partners is not None:  # as they are shown and told, in groups of four
+            plain = {name: "".join(key.split()).lower() for name, key in self.partners.items()}
+            msgspec.structs.force_setattr(self, "partners", plain)
         keys = {"coordinator": self.coordinator, **(self.partners or {})}
         for name, key in keys.items():
             if not re.fullmatch("[0-9a-f]{64}", key):

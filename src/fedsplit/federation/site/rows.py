@@ -61,7 +61,10 @@ class StudyRows(DatasetCohort):
         if self.rules.refuse and isinstance(question, SumQuestion) and question.kind == "end":
             column = self.rules.person
             persons = None if column is None else self._dataset.persons(column)
-            self._dataset.private += filter(None, [self.ledger.in_words(persons)])
+            words = self.ledger.in_words(persons)
+            if words and self.rules.leverage is None:
+                words += " (largest_leverage in site.toml would refuse that)"
+            self._dataset.private += filter(None, [words])
         return value
 
     def contribution(

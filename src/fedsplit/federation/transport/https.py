@@ -599,7 +599,7 @@ class _SiteEnd:
         self._name = name
         self._largest = largest
         self._limits = limits
-        self.server, self._url = _address(url, folder is None)
+        self.server, self._url = address_of(url, folder is None)
         self._proxy = None if folder is None else _proxy_of(self.server, proxy)
         self._instance = secrets.token_hex(16)
         self._welcome = False  # at the last attempt
@@ -840,7 +840,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _address(url: str, plain: bool) -> tuple[str, str]:
+def address_of(url: str, plain: bool = False) -> tuple[str, str]:
     """Return HOST:PORT of a coordinator, and its URL."""
     wrong = f"{url!r}: give https://HOST:PORT, such as https://fit.example.org:8000"
     try:

@@ -129,7 +129,7 @@ def foot(model: Model) -> Iterator[str]:
         repeated = f" ({times} times)" * (times > 1)
         by_client.setdefault(name, []).append(f"{what}{repeated}")
     for name, parts in list(by_client.items())[:10]:
-        yield f"incident: client {name}: {listed(parts, 3)}"
+        yield f"incident: {name}: {listed(parts, 3)}"
     if len(by_client) > 10:
         yield f"incident: {len(by_client) - 10:,} more clients"
     for text in model.warnings:

@@ -261,7 +261,7 @@ def agree_on_columns(draft: Plan, settings: Settings) -> Dialogue[AgreedPlan]:
         if not full or (empty and settings.empty_site == "refuse"):
             raise InputError(
                 f"there is no row with a value at client {listed(empty)}: correct the data, leave "
-                "the client out, or choose leave-out for empty sites"
+                "the client out, or choose empty_site='leave-out'"
             )
         check_present(plan, {name: each.names for name, each in full.items()})
         names = [each.names for each in answers.values()]
