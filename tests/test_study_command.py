@@ -109,7 +109,21 @@ def test_a_study_file_says_what_the_data_are(folder: Path) -> None:
     assert analysis.privacy == fs.Privacy(1.0, 1e-6, 4.0, 4, ranges={"disea": (0.0, 60.0)})
     text = file.read_text()
     assert 'health = ["excellent", "fair", "good", "poor"]' in text.replace('"health"', "health")
+    assert 'sites = ["site1", "site2"]' in text
     assert "ridge = 0.5" in text
+
+
+def test_a_study_stays_the_same_when_another_site_joins_the_federation(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = folder / "visits.toml"
+    assert run(["study", "new", str(file), *NEW]) == 0
+    assert "its purpose, contact and last day" in capsys.readouterr().out
+    before = fs.Coordinator.open(folder).study(file.name).hash
+    late = folder.parent / "late"
+    assert run(["keys", "request", str(late)]) == 0
+    assert run(["keys", "sign", str(folder), str(late / "late.csr")]) == 0
+    assert fs.Coordinator.open(folder).study(file.name).hash == before
 
 
 STUDY = '[study]\ntitle = "t"\n[model]\nformula = "mdvis ~ logc"\n'

@@ -15,7 +15,11 @@ from fedsplit.commands.options import Json
 from fedsplit.commands.terminal import live, say
 from fedsplit.errors import InputError
 
-study_app = application(cls=Group, help="Studies: what a coordinator computes.")
+study_app = application(
+    cls=Group,
+    help="Studies: what a coordinator computes.\n\nExample: fedsplit study check "
+    "federation/visits.toml\nfedsplit study run federation/visits.toml --out result",
+)
 
 File = Annotated[Path, typer.Argument(metavar="FILE", show_default=False)]
 Out = Annotated[
@@ -86,6 +90,8 @@ def new_command(
     coordinator = _coordinator(file)
     study = coordinator.propose(file.name, data, own | terms, **model, **options)
     typer.echo(f"{file}: a study of {len(study.members)} sites; fedsplit study check shows it")
+    if not (study.purpose and study.contact and study.until):
+        typer.echo("owners ask for its purpose, contact and last day: write them into it")
 
 
 @study_app.command("check", cls=Command)
@@ -105,7 +111,12 @@ def run_command(
         str, typer.Option(metavar="HOST:PORT", help="Where sites connect.")
     ] = "0.0.0.0:8000",
     wait: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How long to wait for owners to decide.")
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            help="How long to wait for owners to decide.",
+            show_default="604800, a week",
+        ),
     ] = 7 * 86400.0,
     round_timeout: Annotated[
         float, typer.Option(metavar="SECONDS", help="How long one exchange waits for answers.")

@@ -125,6 +125,9 @@ def write_study_file(path: Path, data: object, terms: Mapping[str, Any], **optio
         "levels": settings.declared_levels,
         "dp": {} if given.dp is None else asdict(given.dp),
     }
+    # whoever joins the federation later would make another study of it
+    members = [each.name for each in authority.members(path.parent)]
+    terms = {**terms, "sites": terms.get("sites", members)}
     text = _text(terms, model, tables)
     study = _study(tomllib.loads(text), path)
     if study.until and study.until < datetime.now(UTC).date().isoformat():

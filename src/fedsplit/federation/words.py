@@ -32,8 +32,8 @@ def study_parts(study: Study) -> dict[str, list[str]]:
     """What a study says to everybody, by title; a site says more of some of them."""
     return {
         "title": [study.title],
-        "purpose": [study.purpose],
-        "contact": [study.contact],
+        "purpose": [study.purpose or "not given"],
+        "contact": [study.contact or "not given"],
         "asked by": [f"the coordinator with the key {key_text(study.coordinator[:16])} …"],
         "model": _models(study.analysis),
         "columns": [f"{column} ({kind})" for column, kind in study.analysis.columns.items()],
