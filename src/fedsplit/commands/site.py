@@ -89,8 +89,7 @@ def start_command(
     if trouble := site.trouble():
         say(f"the rows cannot be read yet: {trouble}")
     stop = threading.Event()
-    asks = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
-    if asks:
+    if sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty():
         threading.Thread(target=_ask, args=(_open(folder), stop), daemon=True).start()
     else:
         for study in site.waiting():
