@@ -108,6 +108,19 @@ def test_by_blocks_of_rows_leverages_are_the_same(monkeypatch: pytest.MonkeyPatc
     assert np.abs(ledger.leverages() - exact).max() < 1e-10
 
 
+@pytest.mark.parametrize("share", [1e-5, 1e-8, 1e-10])
+def test_by_blocks_a_column_that_differs_in_one_row_by_little_has_a_leverage_of_one(
+    share: float,
+) -> None:
+    A = np.random.default_rng(0).standard_normal((500, 4))
+    B = A.copy()
+    B[7, 0] += share * float(np.linalg.norm(A[:, 0]))
+    rows = np.arange(500)
+    h = by_blocks([Disclosed(rows, RowSum(each, np.ones((500, 1)))) for each in (A, B)])
+    assert h[7] == pytest.approx(1, abs=1e-4)
+    assert h.sum() == pytest.approx(5, abs=1e-4)
+
+
 def test_the_vectors_of_sums_are_the_products_that_are_summed() -> None:
     rng = np.random.default_rng(2)
     W, A = rng.integers(-3, 4, (20, 2)).astype(float), rng.integers(1, 5, (20, 3)).astype(float)

@@ -298,7 +298,7 @@ def _rows(sums: Sequence[Disclosed]) -> int:
 
 
 def by_blocks(sums: Sequence[Disclosed]) -> Array:
-    """h of every row, (n,), from the R of a QR by blocks of rows: U is never in memory whole."""
+    """h of every row, (n,), from Gram matrices of blocks of rows: U is never in memory whole."""
     n = _rows(sums)
     # once: what a block has to be multiplied by depends on all rows
     sums = [each.scaled() for each in sums]
@@ -313,16 +313,27 @@ def by_blocks(sums: Sequence[Disclosed]) -> Array:
                 parts.append(by_row(each.vectors(chosen), rows, last - first))
             yield slice(first, last), np.hstack(parts)
 
-    R: Array = np.zeros((0, sum(each.number for each in sums)))
-    for _, U in blocks():
-        R = np.asarray(np.linalg.qr(np.vstack([R, U]), mode="r"))
-    lengths = np.linalg.norm(R, axis=0)
-    lengths[lengths == 0] = 1.0
-    _, sizes, V = np.linalg.svd(R / lengths)
-    # shorter directions are left out; the leverages of the others are within 1e-4
-    some = sizes > 1e-8 * sizes.max(initial=0.0)
-    whiten = V[: len(sizes)][some].T / sizes[some] / lengths[:, None]
+    def eigen(T: Array) -> tuple[Array, Array]:
+        """The eigenvalues and eigenvectors of TᵀUᵀUT, or of DUᵀUD where T is D's diagonal."""
+        gram = np.zeros((T.shape[-1], T.shape[-1]))
+        for _, U in blocks():
+            C = U * T if T.ndim == 1 else U @ T
+            gram += C.T @ C
+        sizes, V = np.linalg.eigh(gram)
+        return sizes, V
+
+    largest = np.max([np.abs(U).max(axis=0) for _, U in blocks()], axis=0)
+    largest[largest == 0] = 1.0
+    lengths = np.sqrt(sum(np.square(U / largest).sum(axis=0) for _, U in blocks()))
+    T = 1.0 / (largest * np.maximum(lengths, 1.0))
+    # A Gram matrix has half of the digits. The first one makes directions of up to 1e-6 of the
+    # longest as long as the others, so that the second has the digits of those down to 1e-11.
+    sizes, V = eigen(T)
+    T = T[:, None] * (V / np.sqrt(np.maximum(sizes, 1e-12 * sizes.max(initial=0.0))))
+    sizes, V = eigen(T)
+    some = sizes > 1e-10
+    T = T @ (V[:, some] / np.sqrt(sizes[some]))
     h: Array = np.zeros(n)
     for rows, U in blocks():
-        h[rows] = np.square(U @ whiten).sum(axis=1)
+        h[rows] = np.square(U @ T).sum(axis=1)
     return h
