@@ -9,6 +9,7 @@ import random
 import re
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from fedsplit.federation.keys import public_bytes
 from fedsplit.federation.messages import (
     Ending,
     Inquiry,
+    LogHead,
     Message,
     Proposal,
     Response,
@@ -151,6 +153,23 @@ def test_what_a_member_replies_is_its_own_fault_and_the_others_record_is_what_it
     assert isinstance(federation.coordinator(Watched(federation)).run(study), StudyResult)
     for name in others:
         assert rows_of(federation, study, name) == rows_of(honest, study, name)
+
+
+@pytest.mark.parametrize("mode", ["open", "secure"])
+def test_a_member_whose_log_was_cut_short_or_replaced_is_named(tmp_path: Path, mode: str) -> None:
+    for head in (LogHead(1, bytes(32)), None):
+        federation = made(tmp_path / f"{head and head.number}")
+        study = study_of(federation, mode)
+        one = lying(federation, "west", 3, lambda r, head=head: replace(r, head=head))  # type: ignore[misc]
+        lines: list[str] = []
+        coordinator = federation.coordinator(
+            Watched(federation, west=one), patience=AT_ONCE, watch=lines.append
+        )
+        with suppress(InputError, TooFewClients):
+            coordinator.run(study)
+        said = [line for line in lines if "its log was cut short or replaced" in line]
+        assert said
+        assert all(line.startswith("west: ") for line in said)
 
 
 @pytest.mark.parametrize("point", [bytes(32), (1).to_bytes(32, "little")])

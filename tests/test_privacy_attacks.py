@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +17,10 @@ from scipy.optimize import minimize
 import fedsplit as fs
 from asked import AskedSite
 from fedsplit.channels.channel import Reply, Request
+from fedsplit.clients.questions import Gradient
 from fedsplit.data.sources import sources
 from fedsplit.errors import InputError
+from fedsplit.federation.coordinator import StudyResult
 from fedsplit.federation.messages import Ending, Inquiry, Message, Proposal
 from fedsplit.federation.questions import encode_request
 from fedsplit.federation.regression import RegressionStudy
@@ -32,9 +35,10 @@ from fedsplit.regression.client.noise import (
 )
 from fedsplit.regression.client.plan import Coding, Plan
 from fedsplit.regression.client.privacy import bounds_of
-from fedsplit.regression.client.questions import NoisySums
+from fedsplit.regression.client.questions import Joint, NoisySums, Survey
 from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.options import FitOptions
+from fedsplit.testing import Federation
 from test_privacy import NOISY, privacy
 
 T = 3
@@ -44,7 +48,8 @@ TYPES: Any = {"y": "number", "x": "number", "ward": "text"}
 LEVELS = {"ward": ["east", "north", "west"]}
 PRIVACY = fs.Privacy(4.0, 1e-6, 2.0, T, score=10.0, weight=10.0, ranges={"x": (-4, 4)})
 OPEN: dict[str, Any] = {"types": TYPES, "levels": LEVELS, "dp": PRIVACY}
-CODING = Coding(Plan(FORMULA, "poisson", LEVELS, TYPES), False, ("a",))
+PLAN = Plan(FORMULA, "poisson", LEVELS, TYPES)
+CODING = Coding(PLAN, False, ("a",))
 
 
 def vectors(family: str, chosen: fs.Privacy, number: int, x: Any) -> RowVectors:
@@ -283,3 +288,114 @@ def test_no_study_with_noise_has_functions_whose_errors_depend_on_rows(
 ) -> None:
     with pytest.raises(InputError, match="function of all rows"):
         OneSite(tmp_path, LINES).propose(analysis(formula))
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"privacy": replace(PRIVACY, epsilon=40.0)}, "in its privacy"),
+        ({"privacy": replace(PRIVACY, clip=20.0)}, "in its privacy"),
+        ({"privacy": replace(PRIVACY, seed=1)}, "in its privacy"),
+        ({"shares": 100}, "in its share of the noise"),
+        (
+            {"coding": replace(CODING, plan=replace(CODING.plan, parameters={"delta": 1.0}))},
+            "delta",
+        ),
+        (
+            {"coding": replace(CODING, plan=replace(CODING.plan, levels={"ward": ["east"]}))},
+            "level",
+        ),
+        ({"number": 2}, "is not the next one"),
+        ({"number": 0}, "is not the next one"),
+        ({"x": np.zeros(7)}, "a point of another size"),
+    ],
+)
+def test_a_site_draws_no_less_noise_than_was_approved(
+    changes: dict[str, Any], why: str, tmp_path: Path
+) -> None:
+    site = OneSite(tmp_path, LINES)
+    study = site.propose(analysis())
+    own: dict[str, Any] = {"number": 1, **changes}
+    reply = site.noised(study, own.pop("number"), **own)
+    assert (reply.outcome, why in reply.text) == ("refused", True)
+    assert site.noised(study, 1).outcome == "answer"
+
+
+def test_a_study_with_noise_has_its_questions_and_no_others(tmp_path: Path) -> None:
+    site = OneSite(tmp_path, LINES)
+    study = site.propose(analysis())
+    assert study.questions == T
+    for question in (Gradient(np.zeros(4)), Survey(CODING), Joint({"": Survey(CODING)})):
+        reply = site.ask(Request(question, "", 1), study)
+        assert reply.text.startswith("a study with noise has no question ")
+    for number in (1, 2, 3):
+        assert site.noised(study, number).outcome == "answer"
+    site.start()
+    assert site.noised(study, 4).text == f"the study has had its {T} questions"
+
+
+def test_an_answer_with_noise_whose_record_is_lost_is_not_drawn_again(tmp_path: Path) -> None:
+    site = OneSite(tmp_path, LINES)
+    study = site.propose(analysis())
+    for number in (1, 2):
+        assert site.noised(study, number).outcome == "answer"
+    with sqlite3.connect(site.site.record.path) as connection:
+        connection.execute("DELETE FROM sent WHERE number > 0")
+    site.start()
+    for number in (1, 2):
+        for x in (np.zeros(4), np.ones(4)):
+            assert "is not the next one with noise" in site.noised(study, number, x=x).text
+    assert site.noised(study, 3).outcome == "answer"
+
+
+@pytest.mark.parametrize(
+    ("terms", "changes", "why"),
+    [({}, {"seed": 1}, "a seed gives no privacy"), ({"least": 2}, {}, "every member is needed")],
+)
+def test_noise_that_protects_nobody_is_no_study(
+    tmp_path: Path, terms: dict[str, Any], changes: dict[str, Any], why: str
+) -> None:
+    federation = Federation(tmp_path, {name: table() for name in "abc"})
+    noisy = RegressionStudy.of(
+        FitOptions(None, FORMULA, family="poisson", **{**OPEN, "dp": replace(PRIVACY, **changes)})
+    )
+    with pytest.raises(InputError, match=why):
+        federation.study(noisy, secure=False, **terms)
+
+
+def test_an_owner_reads_what_the_noise_promises_and_what_was_spent(tmp_path: Path) -> None:
+    site = OneSite(tmp_path, LINES)
+    study = site.propose(analysis())
+    words = " ".join(site.site.describe(study).split())
+    assert "with or without one row all answers together are told apart with ε 4" in words
+    assert "of earlier studies" not in words
+    site.noised(study, 1)
+    second = site.federation.study(analysis(), secure=False, title="a second one")
+    words = " ".join(site.site.describe(second).split())
+    assert "this adds to ε 4 and δ 1e-06 of earlier studies of these rows" in words
+
+
+@pytest.mark.parametrize("how", ["direct", "files"])
+def test_in_a_secure_study_each_site_adds_its_share_of_the_noise_once(
+    tmp_path: Path, how: str
+) -> None:
+    names = ("east", "north", "south", "west")
+    federation = Federation(tmp_path, {name: table() for name in names})
+    options: dict[str, Any] = {"family": "poisson", **OPEN}
+    study = federation.regression(FORMULA, **options)
+    run = federation.run if how == "direct" else federation.by_files
+    found = run(study)
+    assert isinstance(found, StudyResult)
+    model = found.result
+    assert isinstance(model, fs.NoisyModel)
+    here = fs.fit({name: table() for name in names}, FORMULA, secure=True, **options)
+    assert isinstance(here, fs.NoisyModel)
+    assert model.noise.rows_error == pytest.approx(here.noise.rows_error)
+    assert found.questions == T
+    for name in names:
+        site = federation.site(name)
+        assert site.spent() == (4.0, 1e-6)
+        assert site.audit().wrong == []
+    if how == "files":
+        text = "".join(path.read_text() for path in (tmp_path / "post/north").glob("*.txt"))
+        assert text.count("before it is masked") == T

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import tomllib
 from collections.abc import Mapping
@@ -13,14 +14,18 @@ import msgspec
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import fedsplit as fs
+from carried import Ends, Once
 from fedsplit.errors import InputError, StateError, TooFewClients
 from fedsplit.federation.coordinator import Interruption, StudyResult
 from fedsplit.federation.database import Database
-from fedsplit.federation.site.overlaps import exposed
+from fedsplit.federation.site.overlaps import exposed, followed
 from fedsplit.federation.site.policy import Policy
 from fedsplit.federation.study import Study
+from fedsplit.federation.transport.files import answer_files
 from fedsplit.testing import Federation
 from test_site_and_coordinator import TABLES, hospital, result_of, study_of
 
@@ -363,6 +368,45 @@ def test_an_audit_notices_that_the_end_of_the_log_is_missing(tmp_path: Path) -> 
     assert wrong[0] == head.number
 
 
+@pytest.mark.parametrize("mode", ["open", "secure"])
+def test_by_files_the_owner_has_a_readable_copy_of_every_number_that_leaves(
+    tmp_path: Path, mode: str
+) -> None:
+    federation = Federation(tmp_path, TABLES, seed=1, secure_sums_only=False)
+    found = federation.by_files(study_of(federation, mode))
+    assert isinstance(found, StudyResult)
+    post = tmp_path / "post" / "north"
+    copies = {path.read_text().split("\n")[0]: path for path in post.glob("*.txt")}
+    assert len(copies) == len(list(post.glob("*.answer"))) == found.questions + 1
+    assert all(path.stat().st_mode & 0o077 == 0 for path in copies.values())
+    first = copies["answer of north in exchange 1"].read_text()
+    counts = TABLES["north"]["region"].value_counts()
+    assert all(re.search(rf"{level}: +{count}\n", first) for level, count in counts.items())
+    assert ("before it is masked" in first) == (mode == "secure")
+    for entry, chained in federation.site("north").log():
+        if entry.event == "answer":
+            text = copies[f"answer of north in exchange {entry.exchange}"].read_text()
+            assert f"entry {entry.number} of the log: {chained.hex()}" in text
+
+
+def test_a_link_in_the_place_of_a_new_answer_is_not_followed(tmp_path: Path) -> None:
+    # the folder may be shared: whoever writes questions can write a link too
+    federation = Federation(tmp_path / "made", TABLES, seed=1)
+    study = study_of(federation, "secure")
+    post = tmp_path / "post"
+    transport = fs.FileTransport(post, federation.key, federation.members)
+    federation.coordinator(transport).run(study)
+    own = tmp_path / "site.key"
+    own.write_text("a private key")
+    [question] = (post / "north").glob("*.question")
+    for name in (".answer", ".txt"):
+        question.with_name(f".{question.stem}{name}.partial").symlink_to(own)
+    question.with_suffix(".txt").symlink_to(own)
+    [answer] = answer_files(federation.site("north"), federation.keys["north"], post / "north")
+    assert answer.read_bytes() != b""
+    assert own.read_text() == "a private key"
+
+
 def test_a_folder_of_an_earlier_fedsplit_is_refused_untouched(tmp_path: Path) -> None:
     for name in ("questions.jsonl", "settings", "studies"):
         federation = Federation(tmp_path / name, TABLES, seed=1)
@@ -430,3 +474,101 @@ def test_a_study_with_too_few_questions_or_days_left_is_not_approved(tmp_path: P
         study = proposed(federation, title=why, **terms)
         with pytest.raises(InputError, match=why):
             federation.site("north").approve(study.hash)
+
+
+# ---------------------------------------------------------------------- rules
+
+BROKEN: list[tuple[dict[str, Any], str]] = [
+    ({"families": ["gaussian"]}, "families: poisson is none of gaussian"),
+    ({"columns_denied": ["reg*"]}, "columns_denied: region"),
+    ({"columns_allowed": ["visits", "age", "smoker"]}, "columns_allowed: region"),
+    ({"least_sites": 4}, "least_sites: it goes on with 3, fewer than 4"),
+    ({"questions": 20}, "questions: at most 20 are answered, the study has 40"),
+    ({"privacy_only": True}, "privacy_only: the study has no noise"),
+    ({"secure_sums_only": True}, "secure_sums_only"),
+    ({"partners": {}}, "partners: south is none of them"),
+]
+
+
+@pytest.mark.parametrize(("rule", "why"), BROKEN, ids=[why.split(":")[0] for _, why in BROKEN])
+def test_a_study_that_breaks_a_rule_is_declined_and_both_ends_read_which(
+    tmp_path: Path, rule: dict[str, Any], why: str
+) -> None:
+    federation = of(tmp_path, **{"secure_sums_only": False, "approve": "always", **rule})
+    study = study_of(federation, "secure" if "partners" in rule else "open")
+    lines: list[str] = []
+    with pytest.raises(TooFewClients, match=why):
+        federation.coordinator(federation.direct(watch=lines.append)).run(study)
+    assert any(f"is declined: {why}" in line for line in lines)
+    [state] = federation.site("north").studies()
+    assert state.decision == "declined"
+    assert why in federation.site("north").record.reason(state)
+    assert not state.copy  # of which no row was looked at
+    # once the owner has changed the rule, the owner decides
+    federation._policy.update({key: getattr(_plain(tmp_path), key) for key in rule})
+    federation.site("north").approve(study.hash)
+
+
+def _plain(folder: Path) -> Policy:
+    return of(folder / "plain", secure_sums_only=False).policy("north")
+
+
+@pytest.mark.parametrize(("rule", "why"), BROKEN, ids=[why.split(":")[0] for _, why in BROKEN])
+def test_rules_that_are_made_stricter_hold_for_studies_that_were_approved_before(
+    tmp_path: Path, rule: dict[str, Any], why: str
+) -> None:
+    federation = of(tmp_path, approve="always", secure_sums_only=False, partners=None, rules="warn")
+    study = study_of(federation, "secure" if "partners" in rule else "open")
+    if study.secure:  # whose partners an owner sees first
+        federation.run_once(study)
+        for name in federation.names:
+            federation.site(name).approve(study.hash)
+    with suppress(Ends):
+        federation.coordinator(Once(federation.direct(), 2)).run(study)
+    answered = federation.site("north").record.count("answer", study.digest)
+    federation._policy.update(rule)
+    with pytest.raises(InputError, match=f"policy does not allow the study: {why}"):
+        federation.run(study)
+    assert federation.site("north").record.count("answer", study.digest) == answered
+
+
+def test_within_a_day_so_many_studies_begin_and_those_that_have_begun_go_on(
+    tmp_path: Path,
+) -> None:
+    clock = [1e9]
+    federation = Federation(tmp_path, TABLES, seed=1, studies_per_day=1)
+
+    def run(title: str) -> Any:
+        transport = federation.direct(clock=lambda: clock[0])
+        study = study_of(federation, "secure", title=title)
+        return federation.coordinator(transport).run(study)
+
+    with suppress(Ends):
+        first = study_of(federation, "secure", title="first")
+        direct = federation.direct(clock=lambda: clock[0])
+        federation.coordinator(Once(direct, 3)).run(first)
+    with pytest.raises(InputError, match="its owner allows 1 studies a day"):
+        run("second")
+    assert isinstance(run("first"), StudyResult)
+    clock[0] += 86_401
+    assert isinstance(run("second"), StudyResult)
+
+
+# ---------------------------------------------------------------------- sums over sites
+
+
+@given(
+    st.lists(st.frozensets(st.sampled_from("abcdefgh"), min_size=3), min_size=1, max_size=5),
+)
+def test_what_is_said_to_follow_from_sums_is_a_combination_of_them(
+    groups: list[frozenset[str]],
+) -> None:
+    names = "abcdefgh"
+    matrix = np.array([[name in group for name in names] for group in groups], dtype=float)
+    for sites in followed(groups):
+        inside = np.array([name in sites for name in names])
+        # coefficients that vanish on all other sites, and not on these
+        _, sizes, directions = np.linalg.svd(matrix[:, ~inside].T)
+        free = directions[np.count_nonzero(sizes > 1e-9) :]
+        assert np.abs(free @ matrix[:, inside]).max() > 1e-9
+        assert len(sites) < 3
