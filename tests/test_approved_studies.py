@@ -29,10 +29,8 @@ from fedsplit.federation.messages import Inquiry, Proposal
 from fedsplit.federation.questions import encode_request
 from fedsplit.federation.regression import RegressionStudy, whole_formula
 from fedsplit.federation.study import Study
-from fedsplit.regression.client import coding
-from fedsplit.regression.client.coding import Coding, Frame
-from fedsplit.regression.client.design import Scaling
-from fedsplit.regression.client.plan import BasicPlan, DerivedColumn, Plan
+from fedsplit.regression.client.design import Frame, Scaling, key_of
+from fedsplit.regression.client.plan import BasicPlan, Coding, DerivedColumn, Plan
 from fedsplit.regression.client.questions import Joint, Settle, SumQuestion, Survey
 from fedsplit.regression.client.statistics import CostAlong
 from fedsplit.regression.options import FitOptions
@@ -264,8 +262,9 @@ COORDINATES = Settle(
 )
 
 
-def key_of(settle: Settle) -> str:
-    return coding.key_of(settle.coding, settle.frame)
+def name_of(settle: Settle) -> str:
+    """The key of some coordinates."""
+    return key_of(settle.coding, settle.frame)
 
 
 @pytest.fixture
@@ -295,7 +294,7 @@ def settled(tmp_path: Path) -> AskedSite:
 def test_points_of_another_shape_and_work_without_end_are_refused(
     settled: AskedSite, question: Question
 ) -> None:
-    key = key_of(COORDINATES)
+    key = name_of(COORDINATES)
     assert settled.ask(Request(question, key, 1, COORDINATES)).outcome == "refused"
     good = Request(Gradient(np.zeros(2)), key, 1, COORDINATES)
     assert settled.ask(good).outcome == "answer"
@@ -330,7 +329,7 @@ def test_a_key_of_coordinates_that_were_never_sent_finds_nothing(
 def test_what_was_prepared_for_one_study_answers_no_question_of_another(site: Asked) -> None:
     types = {"y": "number", "x": "number"}
     study = site.propose(analysis("y ~ x", types=types), title="a line")
-    key, point = key_of(COORDINATES), Gradient(np.zeros(2))
+    key, point = name_of(COORDINATES), Gradient(np.zeros(2))
     site.reply(ask_moments(COORDINATES.coding), study)
     assert site.ask(Request(point, key, 1, COORDINATES), study).outcome == "answer"
     site.start()
@@ -341,7 +340,7 @@ def test_what_was_prepared_for_one_study_answers_no_question_of_another(site: As
     assert "from the approved study in its formula" in reply.text
     for frame in ({"spread": 9.0}, {"ridge": np.ones(2)}):
         other = replace(COORDINATES, frame=replace(COORDINATES.frame, **frame))
-        reply = site.ask(Request(point, key_of(other), 1, other), study)
+        reply = site.ask(Request(point, name_of(other), 1, other), study)
         assert "from the approved study in its" in reply.text
 
 

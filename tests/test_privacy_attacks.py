@@ -397,5 +397,5 @@ def test_in_a_secure_study_each_site_adds_its_share_of_the_noise_once(
         assert site.spent() == (4.0, 1e-6)
         assert site.audit().wrong == []
     if how == "files":
-        text = "".join(path.read_text() for path in (tmp_path / "post/north").glob("*.txt"))
+        text = "".join(path.read_text() for path in (tmp_path / "north/answers").glob("*.txt"))
         assert text.count("before it is masked") == T

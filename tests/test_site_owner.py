@@ -376,7 +376,8 @@ def test_by_files_the_owner_has_a_readable_copy_of_every_number_that_leaves(
     found = federation.by_files(study_of(federation, mode))
     assert isinstance(found, StudyResult)
     post = tmp_path / "post" / "north"
-    copies = {path.read_text().split("\n")[0]: path for path in post.glob("*.txt")}
+    own = tmp_path / "north" / "answers"
+    copies = {path.read_text().split("\n")[0]: path for path in own.glob("*.txt")}
     assert len(copies) == len(list(post.glob("*.answer"))) == found.questions + 1
     assert all(path.stat().st_mode & 0o077 == 0 for path in copies.values())
     first = copies["answer of north in exchange 1"].read_text()
@@ -399,9 +400,7 @@ def test_a_link_in_the_place_of_a_new_answer_is_not_followed(tmp_path: Path) -> 
     own = tmp_path / "site.key"
     own.write_text("a private key")
     [question] = (post / "north").glob("*.question")
-    for name in (".answer", ".txt"):
-        question.with_name(f".{question.stem}{name}.partial").symlink_to(own)
-    question.with_suffix(".txt").symlink_to(own)
+    question.with_name(f".{question.stem}.answer.partial").symlink_to(own)
     [answer] = answer_files(federation.site("north"), federation.keys["north"], post / "north")
     assert answer.read_bytes() != b""
     assert own.read_text() == "a private key"
