@@ -34,14 +34,16 @@ SITE = """
 import json, sys, threading
 from pathlib import Path
 from typing import Any
+import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fedsplit.federation.site.policy import policy_of
 from fedsplit.federation.site.site import Site
 from fedsplit.federation.transport.https import serve
-folder, key, policy, url = sys.argv[1:]
+folder, key, policy, url, seed = sys.argv[1:]
 key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(key))
 policy = policy_of(json.loads(policy), "policy")
-site = Site(Path(folder), key, policy, Path(folder) / "disclosed.db")
+draw = np.random.default_rng([1, *seed.encode()]).bytes
+site = Site(Path(folder), key, policy, Path(folder) / "disclosed.db", draw=draw)
 stop = threading.Event()
 threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
 serve(site.reply, None, url, name=policy.name, stop=stop)
@@ -65,7 +67,9 @@ def processes(federation: Federation, url: str) -> Iterator[None]:
         for name, kernel in zip(federation.names, KERNELS, strict=True):
             policy = json.dumps(msgspec.to_builtins(federation.policy(name)))
             key = federation.keys[name].private_bytes_raw().hex()
-            line = [sys.executable, "-c", SITE, str(federation.folder / name), key, policy, url]
+            # the last digits of rounded answers depend on what a site draws: as in one process
+            own = [str(federation.folder / name), key, policy, url, f"{name} keys"]
+            line = [sys.executable, "-c", SITE, *own]
             process = stack.enter_context(
                 subprocess.Popen(line, stdin=subprocess.PIPE, env=environment(kernel))
             )

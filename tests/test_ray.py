@@ -215,7 +215,6 @@ def test_a_fit_on_ray_is_the_fit_of_this_process_to_the_bit(kind: str, tmp_path:
     given = FITS[kind](tmp_path)
     ours, expected = fs.fit(**given, engine="ray", workers=2), fs.fit(**given)
     np.testing.assert_equal(said(ours), said(expected))
-    assert ours.llf == expected.llf
 
 
 def after(rounds: int, do: Callable[[], object]) -> Callable[[Row, Any], None]:
