@@ -152,7 +152,7 @@ def test_clients_agree_on_a_plan_with_derived_columns_and_weigh_by_them() -> Non
     assert agreed.used["hospital0"] == len(frames["hospital0"]) - 1  # whose age is missing
     first = fs.fit(frames, "treated ~ age + C(ward)", family="logistic")
     for source, (name, frame) in zip(sources(frames), frames.items(), strict=True):
-        design, _ = Dataset(source).code(agreed.plan, WARN)
+        design = Dataset(source).code(agreed.plan, WARN)
         p = first.predict(frame).to_numpy()
         t = frame.treated.to_numpy()
         expected = (t / p + (1 - t) / (1 - p))[~np.isnan(p)]

@@ -324,7 +324,7 @@ def test_the_likelihood_of_least_squares_is_that_of_every_row(strict: bool) -> N
     scaling = Scaling(rng.standard_normal(3), rng.uniform(0.5, 2.0, 3), 2.5, 0.3)
     design.scaling = scaling
     x = rng.standard_normal(3)
-    rows = FitRows(design, Rules.strict() if strict else Rules(), guarded=False)
+    rows = FitRows(design, Rules.strict() if strict else Rules())
     found = LogLikelihood(x, 1.7).sums(rows)["total"]
     eta = o + scaling.origin + scaling.unit * ((A - scaling.centre) / scaling.scale @ x)
     expected = norm(eta, np.sqrt(1.7 / w)).logpdf(b).sum()

@@ -97,15 +97,19 @@ def frame_names(where: str, frame: pd.DataFrame) -> list[str]:
 class SeriesColumn:
     """A column of pandas, whose dtype says what it is stored as.
 
-    If it has labels of numbers, these are ``codes``.
+    If it has labels of numbers, these are ``codes``. Numbers whose texts would not be those of the
+    table are not ``exact``.
     """
 
-    def __init__(self, series: pd.Series, codes: pd.Series | None = None) -> None:
+    def __init__(
+        self, series: pd.Series, codes: pd.Series | None = None, exact: bool = True
+    ) -> None:
         self._series = series
         self._codes = codes
+        self._exact = exact
 
     def offers(self, kind: Type) -> bool:
-        return True
+        return self._exact or kind != "text"
 
     def profile(self, reading: Reading) -> ColumnProfile | None:
         stored = _stored(self._series)

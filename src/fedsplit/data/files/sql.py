@@ -64,12 +64,13 @@ class SqlTable(Table):
         with self._source() as source:
             query = f"select {', '.join(parts)} from {self._rows(source)}"
             frame = fetch(self.where, query, self.path)
-        return {
-            name: SqlColumn(
-                self._series(name, frame.iloc[:, place], type_of(stored[name]), kind), kind
-            )
-            for place, (name, kind) in enumerate(wanted.items())
-        }
+        columns = {}
+        for place, (name, kind) in enumerate(wanted.items()):
+            series = self._series(name, frame.iloc[:, place], type_of(stored[name]), kind)
+            # a number is fetched as text only if that is wanted, and then exactly
+            inexact = isinstance(series.dtype, pd.CategoricalDtype) or series.dtype.kind == "f"
+            columns[name] = SeriesColumn(series, exact=kind == "text" or not inexact)
+        return columns
 
     def _series(
         self, name: str, series: pd.Series, stored: Type | None, kind: Type | None
@@ -196,18 +197,6 @@ class ParquetTable(SqlTable):
             return getattr(parquet, function)(self.path, **options)
         except (OSError, ValueError, RuntimeError) as error:  # Arrow's own are among these
             fail(self.where, f"is damaged: {error}")
-
-
-class SqlColumn(SeriesColumn):
-    """A column of DuckDB; a number is fetched as text only if that is wanted, and then exactly."""
-
-    def __init__(self, series: pd.Series, kind: Type | None) -> None:
-        super().__init__(series)
-        inexact = isinstance(series.dtype, pd.CategoricalDtype) or series.dtype.kind == "f"
-        self._as_text = kind == "text" or not inexact
-
-    def offers(self, kind: Type) -> bool:
-        return kind != "text" or self._as_text
 
 
 def _expression(name: str, stored: str, kind: Type | None) -> str:

@@ -6,7 +6,7 @@ Before the rounds only counts, names of levels, sums and ``Moments`` leave a cli
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 import numpy as np
@@ -197,11 +197,10 @@ class Dataset:
             for note in [*self._source.notes(), *notes]
         ]
 
-    def code(self, plan: Plan, rules: Rules) -> tuple[Design, Sequence[Finding]]:
+    def code(self, plan: Plan, rules: Rules) -> Design:
         """Make a design of the complete rows of positive weight.
 
-        With it comes what the moments could disclose of single rows, which is an error instead if
-        the rules say so, and which splines have rows beyond their boundary.
+        What its moments could disclose of single rows is an error if the rules say so.
         """
         where = f"client {self.name}"
         frame = self.complete(plan)
@@ -218,7 +217,7 @@ class Dataset:
             A, o, row_ids = A[at], o[at], row_ids[at]
             frame = frame.iloc[np.unique(at)]
         rows = Design(self.name, plan, A, b, w, o, row_ids, groups)
-        warnings = self._disclosed(rows, frame, rules)
+        disclosed = self._disclosed(rows, frame, rules)
         # beyond their boundary splines soon are huge
         doubtful = [
             Finding.of_client(self.name, f"rows beyond the boundary knots of {text}")
@@ -231,7 +230,8 @@ class Dataset:
             # value is not whole
             self.private += [each.one for each in doubtful]
             doubtful = []
-        return rows, warnings + doubtful
+        rows.warnings = disclosed + doubtful
+        return rows
 
     def _disclosed(self, rows: Design, frame: pd.DataFrame, rules: Rules) -> list[Finding]:
         """What the moments of a design could disclose; an error instead if the rules say so.

@@ -104,9 +104,6 @@ class DatasetCohort:
         self.stream: Callable[[Limbs], Callable[[int], bytes]] | None = None
         self.rows: list[Design] = []
         self._coding: Coding | None = None
-        # what was found when the rows were coded, and their moments, by client
-        self._findings: dict[str, Sequence[Finding]] = {}
-        self._told: dict[str, Values] = {}
         self._prepared: dict[str, Prepared] = {}
         # the rows of the last question with noise, with what they were made by
         self._bounded: tuple[bytes, list[BoundedRows]] | None = None
@@ -295,7 +292,7 @@ class DatasetCohort:
         answers = [self._of_rows(question, self._fit_rows(rows, request.m)) for rows in self.rows]
         for name in moments:
             for rows, answer in zip(self.rows, answers, strict=True):
-                self._told[rows.name] = answer.values[name]
+                rows.moments = answer.values[name]
         return list(answers)
 
     def _of_table(self, question: SumQuestion, dataset: Dataset, rules: Rules) -> SumAnswer | None:
@@ -316,13 +313,13 @@ class DatasetCohort:
         frame: Frame | None = None,
         cost: Callable[[Array], CostAt] | None = None,
     ) -> FitRows:
-        return FitRows(rows, self._rules(), not self.vectors, self._guarded, m, frame, cost)
+        return FitRows(rows, self._rules(), not self.vectors, m, frame, cost)
 
     def _of_rows(self, question: SumQuestion, rows: FitRows) -> SumAnswer:
         """What one client answers of its coded rows."""
-        name = rows.design.name
-        values = self._release.sums(name, rows.design.row_ids, question, rows)
-        return SumAnswer(values, () if question.coding is None else self._findings[name])
+        design = rows.design
+        values = self._release.sums(design.name, design.row_ids, question, rows)
+        return SumAnswer(values, () if question.coding is None else design.warnings)
 
     def _cost(self, key: str, known: dict[bytes, Any], j: int, x: Array) -> CostAt:
         """The cost of client j at a point; all clients are evaluated at once, ``known`` is kept."""
@@ -369,16 +366,14 @@ class DatasetCohort:
 
     def code(self, coding: Coding) -> None:
         """Read and code the rows."""
-        self._forget()
+        self._prepared = {}  # that was made of rows as they were coded
         rules, names = self.rules.asked(coding.strict), self.names_of(coding)
-        made = {name: self.datasets[name].code(coding.plan, rules) for name in names}
-        self.rows = [rows for rows, _ in made.values()]
-        self._findings = {name: warnings for name, (_, warnings) in made.items()}
+        self.rows = [self.datasets[name].code(coding.plan, rules) for name in names]
         if self.vectors:
             what = "matrices for proofs only, so that the rounds use vectors"
-            for name, warnings in self._findings.items():
-                one, many = f"client {name} allows {what}", f"clients allow {what}"
-                self._findings[name] = [*warnings, Finding(name, one, many, name)]
+            for own in self.rows:
+                one, many = f"client {own.name} allows {what}", f"clients allow {what}"
+                own.warnings = [*own.warnings, Finding(own.name, one, many, own.name)]
         self._coding = coding
 
     def settle(self, coding: Coding, frame: Frame) -> list[Values]:
@@ -401,12 +396,12 @@ class DatasetCohort:
 
     def _moments(self, rows: Design) -> Values:
         """The moments of coded rows, which are told once."""
-        if rows.name not in self._told:
+        if not rows.moments:
             own = self._fit_rows(rows, 0)
-            statistic, shapes = DesignMoments(), DesignMoments().shapes(own.plan)
+            statistic, shapes = DesignMoments(), DesignMoments().shapes(rows.plan)
             release = Release({}, self._rules())
-            self._told[rows.name] = release.of("", rows.row_ids, statistic, own, shapes)
-        return self._told[rows.name]
+            rows.moments = release.of("", rows.row_ids, statistic, own, shapes)
+        return rows.moments
 
     def _at(self, key: str) -> Prepared:
         if key not in self._prepared:
@@ -438,18 +433,12 @@ class DatasetCohort:
 
     def release(self) -> None:
         """Let go of the rows: they are read and coded again when a question needs them."""
-        self._forget()
+        self._prepared = {}
         self._coding = None
         self._bounded = None
         self.rows = []
         for dataset in self.datasets.values():
             dataset.release()
-
-    def _forget(self) -> None:
-        """Drop everything that was made from rows as they were coded."""
-        self._prepared = {}
-        self._findings = {}
-        self._told = {}
 
     def leverages(self, person: str | None = None) -> dict[str, Array]:
         """h of every row of each client, or of every person by a column that names them."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from hashlib import sha256
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,10 @@ from fedsplit.losses.observations import Observations
 from fedsplit.regression.client.plan import Coding, Plan
 from fedsplit.regression.families.family import Family, shares
 from fedsplit.regression.families.response import Groups
+from fedsplit.statistic import Values
+
+if TYPE_CHECKING:  # the rules know the design
+    from fedsplit.regression.client.guards.rules import Finding
 
 ROWS_AT_A_TIME = 4096
 """So many rows are worked on together where a second copy of all would take too much memory."""
@@ -203,6 +207,8 @@ class Design:
     row_ids: NDArray[np.intp]  # (n,): which rows of the client these are, from 0
     groups: Groups | None = None  # of a grouped target, whose rows here are of one class each
     scaling: Scaling | None = None  # the coordinates of points that are asked about
+    warnings: Sequence[Finding] = ()  # what its moments could disclose of single rows
+    moments: Values = field(default_factory=dict)  # as they were answered; empty before
 
     @property
     def family(self) -> Family:

@@ -22,9 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array
-from fedsplit.data.formula.formula import Formula
 from fedsplit.data.tables import Source
-from fedsplit.data.texts import level_codes
 from fedsplit.regression.client.design import pieces
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.client.privacy import (
@@ -34,6 +32,7 @@ from fedsplit.regression.client.privacy import (
     noise_multiplier,
 )
 from fedsplit.regression.families.family import Family
+from fedsplit.regression.families.response import codes, numbers
 from fedsplit.regression.privacy import Privacy
 
 
@@ -57,31 +56,24 @@ def bounded_rows(source: Source, plan: Plan, privacy: Privacy, where: str) -> Bo
     columns = list(dict.fromkeys([*plan.columns, *plan.others]))
     frame = plan.read_leniently(source, columns, where)
     frame = frame[~frame.isna().any(axis=1)]
-    formula = Formula(plan.formula)
     levels = dict(plan.levels)
     if plan.classes:
-        levels[str(formula.target_column)] = plan.classes
+        levels[str(plan.parsed.target_column)] = plan.classes
     for column, known in levels.items():
         frame = frame[frame[column].isin(list(known))]
-    design = formula.compile(plan.schema)
     with np.errstate(all="ignore"):
         frame = frame[plan.has_values(frame)]  # a row outside the breaks of cut() has none
-    with np.errstate(all="ignore"):
-        A, o = formula.evaluate(design, frame)
+        A, o = plan.parsed.evaluate(plan.design_columns, frame)
         if plan.offset is not None:
             o = o + plan.numbers(plan.offset, frame)
         if plan.exposure is not None:
             o = o + np.log(plan.numbers(plan.exposure, frame))
         w = plan.row_weights(frame)
-        if plan.classes:
-            column = str(formula.target_column)
-            b: Array = level_codes(column, frame[column], plan.classes).astype(np.float64)
-        else:
-            b = formula.response(frame, plan.schema)
+        b = codes(plan, frame) if plan.classes else numbers(plan, frame)
     finite = np.isfinite(b)
     valid = finite & ~plan.chosen_family.invalid(np.where(finite, b, 1.0))
     used = np.isfinite(A).all(axis=1) & np.isfinite(o) & valid & np.isfinite(w) & (w > 0)
-    declared = DeclaredColumns.of(design.names, privacy.ranges or {}, formula.intercept)
+    declared = DeclaredColumns.of(plan.names, privacy.ranges or {}, plan.parsed.intercept)
     return BoundedRows(shortened(declared.scaled(A[used]), privacy.clip), b[used], w[used], o[used])
 
 

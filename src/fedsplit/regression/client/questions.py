@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, cast, get_args
 
 import numpy as np
 
@@ -544,13 +544,7 @@ def joined(questions: Mapping[str, FitQuestion]) -> FitQuestion:
     """Questions as one; a single one travels as it is."""
     if len(questions) == 1:
         return next(iter(questions.values()))
-    return Joint({name: _jointly(each) for name, each in questions.items()})
-
-
-def _jointly(question: FitQuestion) -> Survey | SumQuestion:
-    if isinstance(question, Survey | SumQuestion):
-        return question
-    raise TypeError(f"{question.name()} is asked alone")
+    return Joint(cast("Mapping[str, Survey | SumQuestion]", questions))  # others are asked alone
 
 
 FIT_QUESTIONS: Mapping[str, type[FitQuestion]] = {

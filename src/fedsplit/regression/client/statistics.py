@@ -62,7 +62,6 @@ class FitRows:
     design: Design  # in the units of the files, or scaled where there is a frame
     rules: Rules  # those under which the client answers
     matrices: bool = True  # whether the client tells matrices in every round
-    guarded: bool = False  # whether points are under rules
     m: int = 0  # how many clients take part
     frame: Frame | None = None  # the coordinates of the rounds
     cost: Callable[[Array], CostAt] | None = None  # the cost at a point of the rounds
@@ -82,7 +81,7 @@ class FitRows:
         rules it is too far out."""
         self.check_shape(x)
         eta = self.design.predictor(x)
-        if self.guarded:
+        if self.rules.refuse and not self.design.family.quadratic:
             self.rules.check_size(self.design.name, eta)
         return eta
 

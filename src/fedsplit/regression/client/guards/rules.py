@@ -243,29 +243,25 @@ def in_sums(
     found: list[Finding] = []
     cells = []
     for text, values in columns.items():
-        if len(values) == 0:
+        n = len(values)
+        if n == 0:
             continue
-        if len(values) < rules.rows:
-            found.append(_few_rows(client, len(values), rules))
+        if n < rules.rows:
+            found.append(_few_rows(client, n, rules))
         else:
-            found += _many_sums(client, len(values), sums, rules)
+            found += [
+                Finding.of_client(
+                    client,
+                    f"{n} rows for {count} sums of column {column}, more than {rules.share}",
+                    f"more sums of column {column} than {rules.share} of their rows",
+                    f"has {n} rows for {count}",
+                    "parameters_per_row",
+                )
+                for column, count in sums.items()
+                if count > rules.most_parameters(n)
+            ]
         cells.append((text, int(_unlike_others(values[:, None])[0])))
     return list(dict.fromkeys(found)) + _small(client, cells, rules)
-
-
-def _many_sums(client: str, n: int, sums: Mapping[str, int], rules: Rules) -> list[Finding]:
-    """The findings that n rows are few for so many sums of a column."""
-    return [
-        Finding.of_client(
-            client,
-            f"{n} rows for {count} sums of column {column}, more than {rules.share}",
-            f"more sums of column {column} than {rules.share} of their rows",
-            f"has {n} rows for {count}",
-            "parameters_per_row",
-        )
-        for column, count in sums.items()
-        if count > rules.most_parameters(n)
-    ]
 
 
 def _unlike_others(A: Array) -> NDArray[np.intp]:
