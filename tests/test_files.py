@@ -26,10 +26,9 @@ from fedsplit.commands.app import run
 from fedsplit.data.files import delimited
 from fedsplit.data.files.delimited import DelimitedTable
 from fedsplit.data.files.libraries import labelled
-from fedsplit.data.reading import Reading
 from fedsplit.data.sources import sources
 from fedsplit.data.tables import Source
-from fedsplit.data.types import ColumnProfile
+from fedsplit.data.types import ColumnProfile, Reading
 from fedsplit.errors import InputError
 from tampering import mutated
 

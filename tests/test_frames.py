@@ -13,8 +13,8 @@ import pytest
 
 import fedsplit as fs
 from fedsplit.data.frames import SeriesColumn, as_pandas, in_pandas
-from fedsplit.data.reading import PLAIN
 from fedsplit.data.sources import sources
+from fedsplit.data.types import PLAIN
 
 
 class Capsule:

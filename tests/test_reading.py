@@ -16,9 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedsplit.data.files import delimited
-from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.data.sources import sources
-from fedsplit.data.types import MISSING, days, level_form
+from fedsplit.data.types import MISSING, PLAIN, Reading, days, level_form
 from fedsplit.errors import InputError
 
 LIBERAL = settings(

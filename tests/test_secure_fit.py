@@ -18,8 +18,8 @@ from fedsplit.clients.oracle import Clients
 from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.clients.questions import QUESTIONS, Overview
 from fedsplit.commands.app import run
-from fedsplit.data.reading import Reading
 from fedsplit.data.sources import sources
+from fedsplit.data.types import Reading
 from fedsplit.errors import InputError, RequestError, RowError
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort

@@ -13,13 +13,14 @@ import numpy as np
 import pandas as pd
 from pandas.api import types
 
-from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.data.tables import Column, Table, Values, fail
 from fedsplit.data.texts import Texts, class_counts, number_counts, profile_of, unreadable
 from fedsplit.data.types import (
     DAY,
     EMPTY,
+    PLAIN,
     ColumnProfile,
+    Reading,
     Type,
     date_form,
     float_form,

@@ -20,12 +20,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedsplit.data.files.formats import READERS, open_table, suffix_of
+from fedsplit.data.files.opening import is_toml, read_toml
 from fedsplit.data.files.sql import QueryTable
 from fedsplit.data.frames import FrameTable, as_pandas
-from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.data.tables import Source, Values, fail
-from fedsplit.data.toml_files import is_toml, read_toml
-from fedsplit.data.types import ColumnProfile, Type
+from fedsplit.data.types import PLAIN, ColumnProfile, Reading, Type
 from fedsplit.errors import InputError
 
 

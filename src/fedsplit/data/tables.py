@@ -14,8 +14,7 @@ import numpy as np
 import pandas as pd
 
 from fedsplit.arrays import Mask
-from fedsplit.data.reading import PLAIN, Reading
-from fedsplit.data.types import ColumnProfile, Type
+from fedsplit.data.types import PLAIN, ColumnProfile, Reading, Type
 from fedsplit.errors import InputError
 from fedsplit.files import Stamp
 

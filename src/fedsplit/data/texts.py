@@ -15,12 +15,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array
-from fedsplit.data.reading import LEADING_ZERO, Reading, ValueClass
 from fedsplit.data.tables import DTYPES, Values, one_line
 from fedsplit.data.types import (
+    LEADING_ZERO,
     MOSTLY,
     ColumnProfile,
+    Reading,
     Type,
+    ValueClass,
     as_number,
     declaration,
     is_date,

@@ -16,7 +16,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from fedsplit import files
-from fedsplit.data.toml_files import read_toml
+from fedsplit.data.files.opening import read_toml
 from fedsplit.errors import InputError, listed
 from fedsplit.federation import authority
 from fedsplit.federation.keys import public_bytes

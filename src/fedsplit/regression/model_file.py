@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedsplit.data.toml_files import is_toml, read_toml
+from fedsplit.data.files.opening import is_toml, read_toml
 from fedsplit.errors import InputError, listed, nearest
 from fedsplit.regression.fields import record_in, record_of, settable
 from fedsplit.regression.options import FitOptions, check_value

@@ -23,7 +23,7 @@ from fedsplit.regression.privacy import Privacy, privacy_of
 if TYPE_CHECKING:
     from fedsplit.arrays import Array
     from fedsplit.channels.checkpoint import Checkpoint
-    from fedsplit.data.reading import Reading
+    from fedsplit.data.types import Reading
     from fedsplit.regression.families.family import Family
     from fedsplit.regression.server.federation import Progress
 else:
@@ -324,7 +324,7 @@ class Common:
     @property
     def reading(self) -> "Reading":
         """How files are read."""
-        from fedsplit.data.reading import Reading
+        from fedsplit.data.types import Reading
 
         return Reading(tuple(self.na), self.decimal)
 

@@ -22,7 +22,6 @@ import pandas as pd
 
 from fedsplit.arrays import Array
 from fedsplit.data.files.opening import open_text
-from fedsplit.data.reading import PLAIN, Reading, ValueClass
 from fedsplit.data.tables import DTYPES, Column, Table, Values, check_names, fail
 from fedsplit.data.texts import (
     THOUSANDS,
@@ -32,7 +31,7 @@ from fedsplit.data.texts import (
     profile_of,
     unreadable,
 )
-from fedsplit.data.types import ColumnProfile, Type
+from fedsplit.data.types import PLAIN, ColumnProfile, Reading, Type, ValueClass
 from fedsplit.files import Stamp
 
 if TYPE_CHECKING:

@@ -22,9 +22,8 @@ from fedsplit.data.files.libraries import (
 )
 from fedsplit.data.files.opening import open_bytes
 from fedsplit.data.files.sql import ParquetTable
-from fedsplit.data.reading import Reading
 from fedsplit.data.tables import DTYPES, Source, Values, fail
-from fedsplit.data.types import ColumnProfile, Type
+from fedsplit.data.types import ColumnProfile, Reading, Type
 
 Reader: TypeAlias = Callable[[str, str, Path, Reading], Source]
 """Makes a table of a file, which is read only when the table is asked for something."""

@@ -16,9 +16,8 @@ from pandas.api.types import is_numeric_dtype
 from fedsplit.data.files.delimited import ROW_NAMES
 from fedsplit.data.files.opening import CheckedGzip, check_file
 from fedsplit.data.frames import SeriesColumn, frame_names
-from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.data.tables import Column, Table, check_names, fail
-from fedsplit.data.types import Type
+from fedsplit.data.types import PLAIN, Reading, Type
 from fedsplit.errors import InputError, listed
 from fedsplit.files import check_archive
 

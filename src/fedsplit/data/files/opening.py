@@ -1,15 +1,17 @@
-"""Opening a data file, compressed or not, without unpacking more than a data file would have."""
+"""Opening a file that a user names: data, compressed or not, or TOML, of no more than sane size."""
 
 from __future__ import annotations
 
 import gzip
+import re
 import stat
+import tomllib
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from fedsplit.data.tables import fail
 from fedsplit.files import check_unpacked
@@ -63,3 +65,31 @@ def check_file(where: str, path: Path) -> None:
             fail(where, "is not a file")
     except OSError as error:
         fail(where, error.strerror or error)
+
+
+PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
+DEEP_KEY = re.compile(rf"(?<![\w-]){PART}(?:[ \t]*\.[ \t]*{PART}){{16,}}")
+"""A key that tomllib would take minutes and gigabytes for, if it has thousands of parts."""
+
+
+def is_toml(path: Path) -> bool:
+    """Return whether a file is TOML, by its name."""
+    return path.suffix.lower() == ".toml"
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return what a file holds; InputError if it is not TOML, or of no sensible size."""
+    where = str(path)
+    check_file(where, path)
+    try:
+        # room for 400 characters for each of 10 000 clients: Python takes a second for each MB
+        if path.stat().st_size > (1 << 22):
+            fail(where, "is larger than 4 MB, which no list of clients or model is")
+        text = path.read_text(encoding="utf-8")
+        if DEEP_KEY.search(text):
+            fail(where, "has a key of more than sixteen parts: two or three are enough")
+        return tomllib.loads(text)
+    except OSError as error:
+        fail(where, error.strerror or error)
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        fail(where, f"is not TOML: {error}")

@@ -27,10 +27,9 @@ import pandas as pd
 
 from fedsplit.data.files.opening import check_file
 from fedsplit.data.frames import SeriesColumn, as_written
-from fedsplit.data.reading import Reading
 from fedsplit.data.tables import Column, Table, check_names, fail
 from fedsplit.data.texts import sort_levels
-from fedsplit.data.types import MISSING, Type, is_number
+from fedsplit.data.types import MISSING, Reading, Type, is_number
 
 WORKING_FOLDER = threading.Lock()
 """Held while a query runs in its own folder, because a process has only one working folder."""

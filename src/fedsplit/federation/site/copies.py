@@ -19,9 +19,9 @@ from pathlib import Path
 from fedsplit import files
 from fedsplit.data.files.formats import suffix_of
 from fedsplit.data.files.sql import QueryTable
-from fedsplit.data.reading import PLAIN, Reading
 from fedsplit.data.sources import sources
 from fedsplit.data.tables import Source
+from fedsplit.data.types import PLAIN, Reading
 from fedsplit.errors import InputError, StateError
 from fedsplit.federation.site.disclosed import DisclosedRows, Known
 from fedsplit.federation.site.row_hashes import Hashes, cell_hashes, column_names

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from fedsplit.data.reading import Reading
-from fedsplit.data.toml_files import read_toml
+from fedsplit.data.files.opening import read_toml
+from fedsplit.data.types import Reading
 from fedsplit.errors import listed
 from fedsplit.federation.study import Study
 from fedsplit.federation.tables import converted

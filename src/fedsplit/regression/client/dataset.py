@@ -6,7 +6,7 @@ Before the rounds only counts, names of levels, sums and ``Moments`` leave a cli
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from fedsplit.data.formula.pooled_functions import counted, extrapolated
 from fedsplit.data.tables import Source
-from fedsplit.data.texts import check_looks, counted_levels, level_codes, level_counts
+from fedsplit.data.texts import Level, check_looks, counted_levels, level_codes, level_counts
 from fedsplit.data.types import declaration, level_form
-from fedsplit.errors import InputError
+from fedsplit.errors import InputError, RowError, listed
 from fedsplit.regression.client.design import Design
 from fedsplit.regression.client.guards.ledger import DisclosureLedger
 from fedsplit.regression.client.guards.rules import (
@@ -82,7 +82,10 @@ class Dataset:
         with suppress(*_deferred(plan, rules)):
             typed = self._typed(plan)
             if typed is not None:
-                return SurveyAnswer(names, profiles, self._count(typed, rules)), typed
+                counts = self._count(typed, rules)
+                for column, declared in () if plan.draft else plan.levels.items():
+                    _check_declared(self.name, column, declared, counts.levels.get(column, {}))
+                return SurveyAnswer(names, profiles, counts), typed
         return SurveyAnswer(names, profiles, None), None
 
     def _typed(self, plan: Plan) -> Plan | None:
@@ -269,6 +272,20 @@ class Dataset:
         """Let go of rows that were read: only the way to them is kept."""
         self._read = None
         self._source.release()
+
+
+def _check_declared(
+    client: str, column: str, declared: Sequence[Level], present: Mapping[Level, int]
+) -> None:
+    """Raise RowError if a client has a level that is not declared."""
+    others = [level for level in present if level not in set(declared)]
+    if others:
+        where = f"client {client}: column {column}"
+        raise RowError(
+            f"{where} has the level{'s' * (len(others) > 1)} {listed(others)}, "
+            f"which the study does not declare; it declares {listed(declared)}",
+            f"{where} has levels that the study does not declare (its own log says which)",
+        )
 
 
 def _deferred(plan: Plan, rules: Rules) -> tuple[type[Exception], ...]:

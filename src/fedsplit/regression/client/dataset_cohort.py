@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -37,8 +37,12 @@ from fedsplit.regression.client.noise import BoundedRows
 from fedsplit.regression.client.plan import Coding
 from fedsplit.regression.client.questions import (
     FitQuestion,
+    Joint,
+    NoisySums,
+    Settle,
     SumAnswer,
     SumQuestion,
+    Survey,
     SurveyAnswer,
 )
 from fedsplit.regression.client.release import Release
@@ -106,7 +110,7 @@ class DatasetCohort:
         self._coding: Coding | None = None
         self._prepared: dict[str, Prepared] = {}
         # the rows of the last question with noise, with what they were made by
-        self._bounded: tuple[bytes, list[BoundedRows]] | None = None
+        self._bounded: tuple[bytes, dict[str, BoundedRows]] | None = None
         self._release = Release(self.datasets, WARN)
         # the warnings that owners were told, where the server has only their number
         self._warned: set[Finding] = set()
@@ -194,14 +198,14 @@ class DatasetCohort:
     def _prepare(self, request: Request) -> None:
         """Carry out the preparation that a request brings, unless that was done before."""
         if isinstance(request.preparation, FitQuestion) and request.key not in self._prepared:
-            request.preparation.answer(self, Request(request.preparation))
+            self._answer_about_rows(request.preparation, request)
 
     def _answer(self, request: Request) -> Any:
         """The answer, with a statement of what it discloses."""
         question = request.question
         self._prepare(request)
         if isinstance(question, FitQuestion):
-            return question.answer(self, request)
+            return self._answer_about_rows(question, request)
         if not isinstance(question, CostQuestion):
             raise RequestError(f"the question {question.name()} is not allowed here")
         prepared = self._at(request.key)
@@ -216,6 +220,23 @@ class DatasetCohort:
         if points_alone(question, answer.parts) is not None:  # it follows from the moments
             self._state_nothing()
         return answer
+
+    def _answer_about_rows(self, question: Question, request: Request) -> Any:
+        """The entry of every client; the request says what the cohort was prepared with."""
+        match question:
+            case Joint(questions=several):
+                return {
+                    name: self._answer_about_rows(each, request) for name, each in several.items()
+                }
+            case SumQuestion():
+                return self._sum_over_rows(question, request)
+            case Survey(coding=coding):
+                return self._survey(coding)
+            case Settle(coding=coding, frame=frame):
+                return self.settle(coding, frame)
+            case NoisySums(coding=coding, privacy=privacy):
+                return question.noised(self._bounded_rows(coding, privacy))
+        raise RequestError(f"the question {question.name()} is not allowed here")
 
     def _watched(self, question: CostQuestion, clients: StackedClients, request: Request) -> Answer:
         """The answer about costs that are not quadratic, with the sums that it is made of."""
@@ -268,7 +289,7 @@ class DatasetCohort:
         """Whether points are under rules: those of a quadratic disclose no more than moments."""
         return self.refuses and not self._quadratic
 
-    def sum_over_rows(self, question: SumQuestion, request: Request) -> list[SumAnswer | None]:
+    def _sum_over_rows(self, question: SumQuestion, request: Request) -> list[SumAnswer | None]:
         """What each client answers to a question about sums."""
         coding = question.coding
         if coding is None:
@@ -341,18 +362,18 @@ class DatasetCohort:
         value = float(parts["value"][j])
         return CostAt(value, parts["gradient"][j], curvature, partial(watch.of, j))
 
-    def bounded(self, coding: Coding, privacy: Privacy) -> list[BoundedRows]:
+    def _bounded_rows(self, coding: Coding, privacy: Privacy) -> Mapping[str, BoundedRows]:
         """The rows of each client for sums with noise, read once for all questions of a fit."""
         about = codec.encode((coding, privacy))
         names = self.names_of(coding)
         if self._bounded is None or self._bounded[0] != about:
-            rows = [self.datasets[name].bounded(coding.plan, privacy) for name in names]
+            rows = {name: self.datasets[name].bounded(coding.plan, privacy) for name in names}
             self._bounded = about, rows
         for name in names:
             self._release.state(name)  # noise bounds what is disclosed
         return self._bounded[1]
 
-    def survey(self, coding: Coding) -> list[SurveyAnswer]:
+    def _survey(self, coding: Coding) -> list[SurveyAnswer]:
         """What the columns of a plan hold at each client."""
         rules = self.rules.asked(coding.strict)
         answers = []

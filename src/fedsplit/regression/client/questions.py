@@ -7,24 +7,29 @@ what columns hold, on which a plan is agreed; costs that are made of coded rows;
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, cast, get_args
+from typing import Any, ClassVar, NamedTuple, Self, cast, get_args
 
 import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.channels.channel import Request
 from fedsplit.clients.oracle import Kind
 from fedsplit.clients.question import NOT_FINITE, Question
 from fedsplit.data.texts import Level
 from fedsplit.data.types import ColumnProfile, Type, level_form
-from fedsplit.errors import InputError, RequestError, RowError, listed
+from fedsplit.errors import InputError, RequestError
 from fedsplit.regression.client.design import Frame
 from fedsplit.regression.client.guards.rules import Finding
-from fedsplit.regression.client.noise import Noise, RowVectors, length_of, source_of, split
+from fedsplit.regression.client.noise import (
+    BoundedRows,
+    Noise,
+    RowVectors,
+    length_of,
+    source_of,
+    split,
+)
 from fedsplit.regression.client.plan import Coding, Plan
 from fedsplit.regression.client.privacy import bounds_of
 from fedsplit.regression.client.statistics import DesignMoments
@@ -33,19 +38,12 @@ from fedsplit.regression.privacy import Privacy
 from fedsplit.statistic import Shape, Statistic, Values
 from fedsplit.sums import Summands, Total
 
-if TYPE_CHECKING:
-    from fedsplit.regression.client.dataset_cohort import DatasetCohort
-
 
 class FitQuestion(Question):
     """A question about the rows of a cohort, answered by a list with one entry per client."""
 
     kind: ClassVar[Kind] = "handshake"  # of the row that it has in a trace
     coding: Coding | None
-
-    @abstractmethod
-    def answer(self, cohort: DatasetCohort, request: Request) -> Any:
-        """The entry of every client; the request says what the cohort was prepared with."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -153,9 +151,6 @@ class SumQuestion(FitQuestion):
         plan = None if self.coding is None else self.coding.plan
         return {name: each.shapes(plan) for name, each in self.statistics.items()}
 
-    def answer(self, cohort: DatasetCohort, request: Request) -> list[SumAnswer | None]:
-        return cohort.sum_over_rows(self, request)
-
     def check(self, entry: SumAnswer | None) -> str:
         if entry is None:
             return "no sums" if self.summable else ""
@@ -211,9 +206,6 @@ class Settle(FitQuestion):
     prepares = True
     kind = "setup"
 
-    def answer(self, cohort: DatasetCohort, request: Request) -> list[Values]:
-        return cohort.settle(self.coding, self.frame)
-
     @property
     def _shapes(self) -> Mapping[str, Shape]:
         return DesignMoments().shapes(self.coding.plan)
@@ -264,7 +256,8 @@ class NoisySums(FitQuestion):
     def read(self, total: Total) -> NoisedSum:
         return NoisedSum(total.take(self.length), np.zeros(self.length))
 
-    def answer(self, cohort: DatasetCohort, request: Request) -> list[NoisedSum]:
+    def noised(self, rows: Mapping[str, BoundedRows]) -> list[NoisedSum]:
+        """What each client answers, by its rows."""
         if not 1 <= self.number <= self.privacy.rounds:
             raise RequestError(f"question {self.number} of {self.privacy.rounds}")
         if self.x.shape != (len(self.coding.plan.names),) or not np.isfinite(self.x).all():
@@ -274,8 +267,7 @@ class NoisySums(FitQuestion):
         vectors = RowVectors(family, self.privacy, bounds, self.number, self.x)
         noise = Noise.of(self.privacy, self.shares)
         found = []
-        rows = cohort.bounded(self.coding, self.privacy)
-        for name, own in zip(cohort.names_of(self.coding), rows, strict=True):
+        for name, own in rows.items():
             drawn = noise.draw(self.length, source_of(self.privacy, name, self.number))
             sums = vectors.total(own, noise.step)
             noisy = [a + b for a, b in zip(sums, drawn, strict=True)]
@@ -392,15 +384,6 @@ class Survey(FitQuestion):
 
     answer_type = list[SurveyAnswer]
 
-    def answer(self, cohort: DatasetCohort, request: Request) -> list[SurveyAnswer]:
-        plan = self.coding.plan
-        answers = cohort.survey(self.coding)
-        for name, answer in zip(cohort.names_of(self.coding), answers, strict=True):
-            if not plan.draft and answer.counts is not None:
-                for column, levels in plan.levels.items():
-                    _check_declared(name, column, levels, answer.counts.levels.get(column, {}))
-        return answers
-
     @property
     def summable(self) -> bool:
         plan = self.coding.plan
@@ -468,20 +451,6 @@ def _wrong_counts(counts: RowCounts) -> str:
     return ""
 
 
-def _check_declared(
-    client: str, column: str, declared: Sequence[Level], present: Mapping[Level, int]
-) -> None:
-    """Raise RowError if a client has a level that is not declared."""
-    others = [level for level in present if level not in set(declared)]
-    if others:
-        where = f"client {client}: column {column}"
-        raise RowError(
-            f"{where} has the level{'s' * (len(others) > 1)} {listed(others)}, "
-            f"which the study does not declare; it declares {listed(declared)}",
-            f"{where} has levels that the study does not declare (its own log says which)",
-        )
-
-
 def _is_level(text: str, kind: Type) -> bool:
     """Whether a text is a level in its only form."""
     try:
@@ -504,9 +473,6 @@ class Joint(FitQuestion):
 
     def singles(self) -> list[Question]:
         return list(self.questions.values())
-
-    def answer(self, cohort: DatasetCohort, request: Request) -> dict[str, list[Any]]:
-        return {name: each.answer(cohort, request) for name, each in self.questions.items()}
 
     def check_answer(self, value: Any, k: int) -> str:
         if not isinstance(value, dict) or list(value) != list(self.questions):
