@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Self, cast, get_args
+from typing import Any, ClassVar, NamedTuple, Self, get_args
 
 import numpy as np
 
@@ -510,7 +510,12 @@ def joined(questions: Mapping[str, FitQuestion]) -> FitQuestion:
     """Questions as one; a single one travels as it is."""
     if len(questions) == 1:
         return next(iter(questions.values()))
-    return Joint(cast("Mapping[str, Survey | SumQuestion]", questions))  # others are asked alone
+    own: dict[str, Survey | SumQuestion] = {}
+    for name, each in questions.items():
+        if not isinstance(each, Survey | SumQuestion):
+            raise TypeError(f"{each.name()} is asked alone")
+        own[name] = each
+    return Joint(own)
 
 
 FIT_QUESTIONS: Mapping[str, type[FitQuestion]] = {
