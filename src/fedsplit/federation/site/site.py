@@ -517,6 +517,7 @@ class Site:
             self.watch(note)
 
         # Record; the answer leaves when the transaction has ended.
+        self.disclosed.note_head(keys.public_bytes(self._key), self.record.head())
         asked = digest(inquiry.question)
         titles = ", ".join(request.question.titles)
         sent = self._record(
@@ -712,7 +713,6 @@ class Site:
         """Record an answer as it is sent, now and whenever it is asked for again."""
         # The log binds what was asked and what was answered; the bytes are in the table beside it.
         content = digest(asked, value)
-        self.disclosed.note_head(keys.public_bytes(self._key), self.record.head())
         head = self.record.append(study.digest, number, "answer", detail, content)
         sent = Sent(asked, question, value, transcript, head)
         self.record.keep(study.digest, number, sent)
