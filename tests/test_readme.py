@@ -238,8 +238,6 @@ def test_every_command_of_the_pages_runs_or_is_parsed(
     _, name, *_ = words
     command: Any = typer.main.get_command(app)
     context = typer.Context(command)
-    if name in BETWEEN and name not in command.list_commands(context):
-        pytest.skip("the command is not there yet")
     _, found, rest = command.resolve_command(context, words[1:])
     if name in BETWEEN:
         name, found, rest = found.resolve_command(typer.Context(found), rest)
