@@ -152,6 +152,15 @@ def test_the_unit_and_the_container_start_a_site() -> None:
     unit = (EXAMPLES / "deploy" / "fedsplit-site.service").read_text(encoding="utf-8")
     assert re.search(r"^ExecStart=\S*/fedsplit site start \S+$", unit, re.MULTILINE)
     assert re.search(r"^RequiresMountsFor=", unit, re.MULTILINE)
+    # it comes back after everything but an end that was asked for, and input that has to be mended
+    lines = dict(line.split("=", 1) for line in unit.splitlines() if "=" in line)
+    assert (lines["Restart"], lines["StartLimitIntervalSec"]) == ("on-failure", "0")
+    assert lines["SuccessExitStatus"] == "143"
+    assert lines["RestartPreventExitStatus"] == "2"  # and not 75: the coordinator has to act first
+    rules = (EXAMPLES.parent / ".dockerignore").read_text(encoding="utf-8").split("\n")
+    assert [line for line in rules if line[:1] in ("*", "!")][:5] == [
+        *("*", "!LICENSE", "!README.md", "!pyproject.toml", "!src")
+    ]
     compose = (EXAMPLES / "deploy" / "compose.yaml").read_text(encoding="utf-8")
     assert re.search(r"^    command: site start /site$", compose, re.MULTILINE)
 

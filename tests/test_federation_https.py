@@ -1074,6 +1074,17 @@ def test_sites_hear_that_a_run_was_stopped(made: Path) -> None:
         until(lambda: "the run was stopped; waiting for the next one" in heard[0][-1])
 
 
+def test_a_fault_of_the_coordinator_itself_is_logged(
+    transport: HttpsTransport, caplog: pytest.LogCaptureFixture
+) -> None:
+    transport._loop.call_soon_threadsafe(lambda: 1 / 0)
+    until(lambda: bool(caplog.records))
+    [record] = caplog.records
+    assert record.levelname == "ERROR"
+    assert record.exc_info is not None
+    assert record.exc_info[0] is ZeroDivisionError
+
+
 def test_an_exchange_ends_with_its_transport(made: Path) -> None:
     with HttpsTransport(made / "home", HOST, 0) as transport:
         thread = threading.Thread(target=ask, args=(transport,), kwargs={"ada": b"one"})

@@ -349,9 +349,11 @@ def test_nothing_of_a_result_controls_the_terminal_of_an_owner(tmp_path: Path) -
     third = study_of(federation, "secure", title="a third")
     site = federation.site("north", watch=lines.append)
     site.reply(write_message(federation.key, Proposal(third.content)))
-    site.reply(write_message(federation.key, Ending(third.digest, "done\x1b[2J\rx" + "y" * 10**6)))
+    result = "done\x1b[2J\rx\n12:00:00 it waits for your decision: sh" + "y" * 10**6
+    site.reply(write_message(federation.key, Ending(third.digest, result)))
     assert "done\ufffd[2J\ufffdx" in lines[-1]
     assert len(lines[-1]) < 110_000
+    assert all(line.startswith("  | ") for line in lines[-1].split("\n")[1:])
     assert "\x1b" not in "".join(entry.detail for entry, _ in site.log())
 
 

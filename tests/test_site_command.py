@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import select
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pytest
 
 import fedsplit as fs
 from fedsplit.commands.app import run
+from fedsplit.commands.site import _ask_about
 from fedsplit.federation import authority
 from fedsplit.federation.messages import Proposal, write_message
 from fedsplit.federation.transport.direct import DirectTransport
@@ -320,6 +322,62 @@ def test_a_folder_that_others_can_read_and_a_key_of_another_coordinator_are_refu
     Path("south/site.toml").write_text(changed, encoding="utf-8")
     assert run(["site", "status", "south"]) == 2
     assert "is another key than that of coordinator.crt" in capsys.readouterr().err
+
+
+def typed(monkeypatch: pytest.MonkeyPatch, *answers: Callable[[], str]) -> list[str]:
+    """Have an owner type at the terminal; what is shown there."""
+    rest = iter(answers)
+    shown: list[str] = []
+    monkeypatch.setattr("builtins.input", lambda: next(rest)())
+    monkeypatch.setattr("fedsplit.commands.site.say", shown.append)
+    monkeypatch.setattr(
+        "fedsplit.commands.site.print_error", lambda error: shown.append(f"{error}")
+    )
+    return shown
+
+
+def test_a_study_that_was_decided_elsewhere_is_not_decided_again(
+    owners: Owners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owners.init()
+    digits = owners.propose()
+
+    def elsewhere() -> str:
+        owners.site("north").approve(digits)
+        return "no"
+
+    shown = typed(monkeypatch, elsewhere)
+    [study] = owners.site("north").waiting()
+    _ask_about(owners.site("north"), study)
+    assert shown == [f"study {digits[:8]} was decided elsewhere"]
+    assert owners.site("north").studies()[0].decision == "approved"
+
+
+def test_after_a_full_disk_the_owner_is_asked_again(
+    owners: Owners, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    owners.init()
+    digits = owners.propose()
+    before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def full() -> str:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1, most))
+        return f"yes {digits[:4]}"
+
+    def mended() -> str:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
+        return f"YES {digits[:4]}"
+
+    try:
+        shown = typed(monkeypatch, lambda: "yes", lambda: "y", lambda: "yes 0000", full, mended)
+        [study] = owners.site("north").waiting()
+        _ask_about(owners.site("north"), study)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
+    assert capsys.readouterr().out.count(f'Type "yes {digits[:4]}" to approve') == 5
+    first, second = shown
+    assert first == "north/copies: the rows cannot be copied (File too large)"
+    assert second == f"study {digits[:8]} is approved, and waits for the other sites"
 
 
 # ---------------------------------------------------------------------- processes

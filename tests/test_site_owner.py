@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 import tomllib
@@ -27,7 +28,7 @@ from fedsplit.federation.site.policy import Policy
 from fedsplit.federation.study import Study
 from fedsplit.federation.transport.files import answer_files
 from fedsplit.testing import Federation
-from test_site_and_coordinator import TABLES, hospital, result_of, study_of
+from test_site_and_coordinator import FORMULA, TABLES, hospital, result_of, study_of
 
 ASK: dict[str, Any] = {"approve": "ask", "partners": None}
 
@@ -280,6 +281,88 @@ def test_a_data_file_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None
     assert federation.site("north").audit().wrong == []
 
 
+@pytest.mark.parametrize("why", ["is away", "declines", "is left out", "is left out by files"])
+def test_an_open_study_goes_on_without_a_site_where_it_says_with_how_few(
+    tmp_path: Path, why: str
+) -> None:
+    federation = Federation(tmp_path, TABLES, seed=1, secure_sums_only=False, least_sites=2)
+    study = study_of(federation, "open", least=2)
+    chosen: dict[str, Any] = {}
+    if "left out" in why:
+        chosen["without"] = {"west": "by the coordinator"}
+    if "by files" in why:
+        found = federation.by_files(study, **chosen)
+    else:
+        with suppress(Ends):
+            federation.coordinator(Once(federation.direct(), 3)).run(study)
+        if why == "declines":
+            federation.site("west").decline(study.hash, "no more")
+        transport = federation.direct()
+        if why == "is away":
+            del transport._sites["west"]
+        patience = fs.Patience(round_timeout=0.05, give_up=1e-9)
+        found = federation.coordinator(transport, patience=patience).run(study, **chosen)
+    assert isinstance(found, StudyResult)
+    assert list(found.result.removed) == ["west"]
+    here = fs.fit({each: TABLES[each] for each in ("north", "south")}, FORMULA, family="poisson")
+    assert np.abs((found.result.params - here.params) / here.bse).max() < 1e-9
+    assert found.result.nobs == 160
+
+
+def test_an_approval_that_has_ended_is_renewed_and_the_study_goes_on_with_its_rows(
+    tmp_path: Path,
+) -> None:
+    clock = [4e9]
+    federation = of(tmp_path, approved_days=2)
+    study = proposed(federation)
+
+    def sites() -> Any:
+        return federation.direct(clock=lambda: clock[0])
+
+    for name in federation.names:
+        federation.site(name, clock=lambda: clock[0]).approve(study.hash)
+    with suppress(Ends):
+        federation.coordinator(Once(sites(), 3)).run(study)
+    clock[0] += 3e5
+    hospital(9).to_csv(federation.folder / "north" / "rows.csv", index=False)
+    with pytest.raises(InputError, match="the approval of the study has ended"):
+        federation.coordinator(sites()).run(study)
+    site = federation.site("north", clock=lambda: clock[0])
+    assert site.status().studies[0].waits.startswith("for you: the approval has ended")
+    copy = site.studies()[0].copy
+    for name in federation.names:
+        federation.site(name, clock=lambda: clock[0]).approve(study.hash)
+    assert site.studies()[0].copy == copy
+    assert isinstance(federation.coordinator(sites()).run(study), StudyResult)
+
+
+def test_a_column_that_one_site_lacks_is_named_and_no_other_one(tmp_path: Path) -> None:
+    tables = {**TABLES, "west": TABLES["west"].rename(columns={"age": "years"})}
+    federation = Federation(tmp_path, tables, seed=1, secure_sums_only=False)
+    with pytest.raises(InputError) as error:
+        federation.run(study_of(federation, "open"))
+    assert str(error.value) == "client west: there is no column age (client north has it)"
+
+
+def test_sites_that_send_no_matrices_have_an_open_study_by_vectors(tmp_path: Path) -> None:
+    federation = Federation(tmp_path, TABLES, seed=1, secure_sums_only=False, matrices=False)
+    model = result_of(federation, study_of(federation, "open"))
+    assert model.settings.method == "quasi-newton"
+    assert model.converged
+    with pytest.raises(InputError, match="allow no matrix in every round"):
+        federation.run(study_of(federation, "secure"))
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="root alone may")
+def test_root_writes_nothing_into_the_folder_of_another_user(tmp_path: Path) -> None:
+    federation = Federation(tmp_path, TABLES, seed=1)
+    folder = tmp_path / "north"
+    os.chown(folder, 12345, 12345)
+    with pytest.raises(InputError, match="belongs to another user: sudo -u '#12345'"):
+        federation.site("north")
+    assert [path.name for path in folder.iterdir()] == ["rows.csv"]
+
+
 # ---------------------------------------------------------------------- the record
 
 
@@ -388,6 +471,33 @@ def test_by_files_the_owner_has_a_readable_copy_of_every_number_that_leaves(
         if entry.event == "answer":
             text = copies[f"answer of north in exchange {entry.exchange}"].read_text()
             assert f"entry {entry.number} of the log: {chained.hex()}" in text
+
+
+@pytest.mark.parametrize("mode", ["open", "secure"])
+def test_by_files_what_was_refused_or_declined_can_be_answered_later(
+    tmp_path: Path, mode: str
+) -> None:
+    federation = Federation(tmp_path, TABLES, seed=1, secure_sums_only=False)
+    study = study_of(federation, mode)
+    assert isinstance(federation.by_files(study), StudyResult)
+    other = study_of(federation, mode, title="another")
+    federation._policy["least_rows"] = 1000
+    with pytest.raises(InputError, match="do not allow this answer"):
+        federation.by_files(other)
+    federation._policy["least_rows"] = 10
+    assert isinstance(federation.by_files(other), StudyResult)
+    third = study_of(federation, mode, title="a third")
+    federation._policy["approve"] = "ask"
+    assert isinstance(federation.by_files(third), Interruption)
+    for name in federation.names:
+        federation.site(name).decline(third.hash, "not yet")
+    with pytest.raises(TooFewClients, match="not yet"):
+        federation.by_files(third)
+    for name in federation.names:
+        federation.site(name).approve(third.hash)
+    found = federation.by_files(third)
+    assert isinstance(found, StudyResult)
+    assert federation.site("north").record.count("answer", third.digest) == found.questions
 
 
 def test_a_link_in_the_place_of_a_new_answer_is_not_followed(tmp_path: Path) -> None:

@@ -122,6 +122,9 @@ class Copies:
                 partial.chmod(0o400)
                 partial.rename(path)  # a file that has its name is complete
                 files.sync(self._folder)
+        except OSError as error:
+            why = error.strerror or error
+            raise StateError(f"{self._folder}: the rows cannot be copied ({why})") from None
         finally:
             partial.unlink(missing_ok=True)
         return path

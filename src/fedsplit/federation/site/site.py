@@ -7,6 +7,7 @@ list of its stages.
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import threading
 import time
@@ -109,6 +110,10 @@ class Site:
                 f"{folder}: other users of this machine may read it: make it private (chmod 700), "
                 "or choose another folder"
             )
+        owner = folder.stat().st_uid
+        if owner and hasattr(os, "geteuid") and not os.geteuid():
+            # the site could not read what root writes there
+            raise InputError(f"{folder}: belongs to another user: sudo -u '#{owner}' is its owner")
         self.folder = folder
         self.record = Record(folder / "site.db", analyses, clock)
         self.disclosed = DisclosedRows(disclosed)
@@ -674,7 +679,9 @@ class Site:
         if state is not None and state.decision == "approved":
             summary = printable(ending.summary[:100_000])  # of a result, nobody reads more
             self.record.decide(ending.study, "ended", summary)
-            self.watch(f"study {state.study.hash[:8]} has ended:\n{summary}")
+            # no line of it can be taken for one of this program
+            quoted = "".join(f"\n  | {line}" for line in summary.splitlines())
+            self.watch(f"study {state.study.hash[:8]} has ended:{quoted}")
         return Response(ending.study, JOINING, "answer", head=self.record.head())
 
     # ------------------------------------------------------------------ the record

@@ -8,6 +8,7 @@ twice, and late, without harm.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from fedsplit.channels.codec import digest
 from fedsplit.errors import InputError
 from fedsplit.federation import authority
 from fedsplit.federation.keys import SigningKey
+from fedsplit.federation.messages import read_response
 from fedsplit.federation.sealing import seal, unseal
 from fedsplit.federation.site.readable import readable
 from fedsplit.federation.transport import Arrivals
@@ -71,9 +73,14 @@ class FileTransport:
             if answer.stat().st_size > largest + 256:
                 raise InputError(f"{answer}: is larger than any answer to this question")
             try:
-                yield site, unseal(self._key, answer.read_bytes())
+                data = unseal(self._key, answer.read_bytes())
             except InputError as error:
                 raise InputError(f"{answer}: {error}") from None
+            with suppress(InputError):  # of what is no response the coordinator says so
+                response = read_response(bytes.fromhex(self._members[site]), data)
+                if response.outcome != "answer":
+                    answer.unlink()  # its owner may change that, and answer the question again
+            yield site, data
 
 
 def answer_files(site: Site, key: SigningKey, folder: Path) -> list[Path]:
