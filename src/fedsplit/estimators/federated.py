@@ -117,23 +117,9 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # untyped base
     ) -> tuple[Array, Array]:
         """Fit, and set the attributes that all estimators have but the coefficients.
 
-        Parameters
-        ----------
-        family : str
-            A key of ``FAMILIES``.
-        X, y, w : (n, p), (n,) and (n,) arrays
-            Rows, which may be sparse, targets and weights.
-        groups : sequence or None
-            The client of each row.
-        classes : int
-            Of a classifier.
-        **penalty
-            Options of ``Settings``.
-
-        Returns
-        -------
-        intercepts, coefficients : (k,) and (k, p) arrays
-            Of k = 1 predictor, or of one for each class but the first.
+        ``family`` is a key of ``FAMILIES``, and the penalty options of ``Settings``; X may be
+        sparse. Returns intercepts, (k,), and coefficients, (k, p), of k = 1 predictor, or of one
+        for each class but the first.
         """
         settings = Settings(
             family=family,
@@ -142,12 +128,10 @@ class Federated(BaseEstimator):  # type: ignore[misc]  # untyped base
             rounds=count("max_rounds", self.max_rounds, least=10),
             **penalty,
         )
-        if issparse(X):
-            X = csr_array(X)
+        X = csr_array(X) if issparse(X) else X
         self.clients_, rows = rows_of(X, y, w, groups, self.fit_intercept)
-        net = partial(self._net, settings.l1)
         try:
-            found = fit_rows(rows, settings.chosen_family, settings, classes, net)
+            found = fit_rows(rows, settings, classes, partial(self._net, settings.l1))
         except NoMinimiser as error:
             what, _, _ = str(error).partition(",")
             raise InputError(
@@ -182,36 +166,21 @@ CONSTANT = 1e-13
 
 
 class Rows(NamedTuple):
-    """The rows of all clients.
+    """The rows of all clients."""
 
-    Attributes
-    ----------
-    X : (n, p) array or csr_array
-    y, w : (n,) arrays
-        Targets and weights, all positive.
-    shares : sequence of arrays of int
-        The rows of each client.
-    """
-
-    X: Any
-    y: Array
-    w: Array
-    shares: Sequence[NDArray[np.intp]]
+    X: Any  # (n, p) array or csr_array
+    y: Array  # (n,): the targets
+    w: Array  # (n,): their weights, all positive
+    shares: Sequence[NDArray[np.intp]]  # the rows of each client
     intercept: bool
 
 
 class Scaled(NamedTuple):
-    """The columns of the solver, (a - centre)/scale, and its target, (y - origin)/unit.
+    """The columns of the solver, (a - centre)/scale, and its target, (y - origin)/unit."""
 
-    Attributes
-    ----------
-    centre, scale : (p,) arrays
-    varies : (p,) mask
-        Which columns the solver has: a constant beside an intercept explains nothing.
-    """
-
-    centre: Array
-    scale: Array
+    centre: Array  # (p,)
+    scale: Array  # (p,)
+    # (p,): which columns the solver has: a constant beside an intercept explains nothing
     varies: Mask
     origin: float
     unit: float
@@ -250,37 +219,26 @@ def _labels(groups: Any, n: int) -> pd.Series:
 
 def fit_rows(
     rows: Rows,
-    family: Family,
     settings: Settings,
     classes: int,
     penalty: Callable[[Array, Array], Penalty | None],
 ) -> tuple[Array, Array, FitCertificate, int, bool]:
-    """Fit over clients.
+    """Fit over clients: intercepts, coefficients, what is proved, rounds, and whether it converged.
 
-    Parameters
-    ----------
-    settings : Settings
-        Of which ridge, tolerance and rounds are used. The tolerance is in standard errors, as
-        far as they can be proved: ‖x - x*‖ in the norm of ∇²F bounds what every coefficient is off.
-    classes : int
-        0 of a regression.
-    penalty : callable
-        From what a weight of 1 on |β| and on β² is for the solver's coefficients, (q,) each, what
-        the server adds beside the ridge of the clients, if anything.
-
-    Returns
-    -------
-    intercepts, coefficients : (k,) and (k, p) arrays
-        Of k = 1 predictor, or of one for each class but the first.
-    certificate : FitCertificate
-    rounds : int
-    converged : bool
+    Of the settings the family, the ridge, tolerance and rounds are used. The tolerance is in
+    standard errors, as far as they can be proved: ‖x - x*‖ in the norm of ∇²F bounds what every
+    coefficient is off. From what a weight of 1 on |β| and on β² is for the solver's coefficients,
+    (q,) each, ``penalty`` makes what the server adds beside the ridge of the clients, if anything.
     """
+    family = settings.chosen_family
     to, A = _scaled(rows, family.has_units)
     constant = int(rows.intercept)
     copies = max(1, classes - 1)
     coef: Array = np.zeros((copies, len(to.varies)))
-    if not to.unit or not (to.varies.any() or constant) or _one_amount(rows, family):
+    one_amount = (
+        np.ptp(rows.y) <= CONSTANT * rows.y[0] and family.dispersed and not family.has_units
+    )
+    if not to.unit or not (to.varies.any() or constant) or one_amount:
         mean = family.link.eta(rows.y[:1]) if constant else np.zeros(1)
         certificate = FitCertificate(0.0, 0.0, "no column can explain the target")
         return mean, coef, certificate, 0, True
@@ -312,17 +270,10 @@ def fit_rows(
     reached = found.certificate
     errors = None
     if reached.radius is not None:
-        phi = _dispersion(rows, family, intercepts, coef)
-        errors = reached.radius / math.sqrt(phi)
+        errors = reached.radius / math.sqrt(_dispersion(rows, family, intercepts, coef))
     converged = found.converged or (errors is not None and errors <= tol)
     certificate = FitCertificate(reached.gap, errors, reached.reason)
     return intercepts, coef, certificate, found.rounds, converged
-
-
-def _one_amount(rows: Rows, family: Family) -> bool:
-    """Whether all targets of a family with a dispersion but without units are the same."""
-    same = np.ptp(rows.y) <= CONSTANT * rows.y[0]
-    return family.dispersed and not family.has_units and bool(same)
 
 
 def _scaled(rows: Rows, has_units: bool) -> tuple[Scaled, Any]:

@@ -20,20 +20,14 @@ if TYPE_CHECKING:
 
 
 class Engine(NamedTuple):
-    """How to run clients in one place.
+    """How to run clients in one place."""
 
-    Attributes
-    ----------
-    of_sources : callable
-        Opens a channel to the clients of a fit. Takes their sources, the number of workers (None
-        is one per core) and the address of a cluster (None is this machine).
-    of_problem : callable
-        Opens the clients of a problem. Takes the problem, and the same two.
-    """
-
+    # opens a channel to the clients of a fit: of their sources, with a number of workers (None is
+    # one per core) at the address of a cluster (None is this machine)
     of_sources: Callable[
         [Sequence[Source], int | None, str | None], AbstractContextManager[Channel]
     ]
+    # opens the clients of a problem, with the same two
     of_problem: Callable[[Problem, int | None, str | None], AbstractContextManager[Clients]]
 
 

@@ -38,21 +38,11 @@ R = TypeVar("R")
 
 
 class Description(NamedTuple):
-    """What a docstring says of a parameter.
+    """What a docstring says of a parameter."""
 
-    Attributes
-    ----------
-    heading : str
-        That of the section it is in, in small letters: of an option, its group.
-    kind : str
-        What follows its name: of an option, what stands for the value in help texts.
-    text : str
-        One or two sentences for docstrings, help texts and tables.
-    """
-
-    heading: str = "model"
-    kind: str = ""
-    text: str = ""
+    heading: str = "model"  # of the section it is in, in small letters: of an option, its group
+    kind: str = ""  # what follows its name: of an option, what stands for the value in help texts
+    text: str = ""  # one or two sentences for docstrings, help texts and tables
 
 
 class Option(NamedTuple):

@@ -77,26 +77,17 @@ def _engine(name: str, value: object) -> None:
     one_of(name, value, ENGINES)
 
 
-def _workers(name: str, value: object) -> None:
-    if value is not None:
-        count(name, value)
-
-
-def _patience(name: str, value: object) -> None:
-    if value is not None and not isinstance(value, Patience):
-        raise InputError(f"{name} must be a Patience, as in fs.Patience(), not {value!r}")
-
-
-def _checkpoint(name: str, value: object) -> None:
+def _object(name: str, value: object) -> None:
+    """Raise InputError for what is none of the objects that are given in Python alone."""
     from fedsplit.channels.checkpoint import Checkpoint
 
-    if value is not None and not isinstance(value, Checkpoint):
-        raise InputError(f"{name} must be a Checkpoint, as in fs.Checkpoint('run'), not {value!r}")
-
-
-def _progress(name: str, value: object) -> None:
-    if value is not None and not callable(value):
-        raise InputError(f"{name} must be a function of a Progress, not {value!r}")
+    right, shown = {
+        "patience": (isinstance(value, Patience), "a Patience, as in fs.Patience()"),
+        "checkpoint": (isinstance(value, Checkpoint), "a Checkpoint, as in fs.Checkpoint('run')"),
+        "progress": (callable(value), "a function of a Progress"),
+    }[name]
+    if value is not None and not right:
+        raise InputError(f"{name} must be {shown}, not {value!r}")
 
 
 CHECKS: Mapping[str, Callable[[str, Any], object]] = {
@@ -112,10 +103,8 @@ CHECKS: Mapping[str, Callable[[str, Any], object]] = {
     "l1": partial(number, strict=False),
     "method": _method,
     "engine": _engine,
-    "workers": _workers,
-    "patience": _patience,
-    "checkpoint": _checkpoint,
-    "progress": _progress,
+    "workers": lambda name, value: None if value is None else count(name, value),
+    **dict.fromkeys(("patience", "checkpoint", "progress"), _object),
     "l1_ratio": partial(share, zero=True),
     "n_lambdas": count,
     "ratio": partial(share, one=False),

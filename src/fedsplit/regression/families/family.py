@@ -22,26 +22,16 @@ if TYPE_CHECKING:  # a plan has a family, and a family reads the rows of a plan
 
 @dataclass(frozen=True)
 class Link:
-    """η = g(μ), elementwise, where μ is the mean of the target and η the linear predictor.
+    """η = g(μ), elementwise, where μ is the mean of the target and η the linear predictor."""
 
-    Parameters
-    ----------
-    name : str
-        As printed.
-    eta : callable
-        g(μ); with several classes, of the probabilities of one row, (K,) -> (K - 1,).
-    mean : callable
-        g⁻¹(η); with several classes, of every row, (n, K - 1) -> (n, K).
-    slope : callable
-        dμ/dη from η; with several classes, of each one's μ by its own η.
-    multiplicative : bool
-        Whether adding to η multiplies μ, so that an exposure is an offset of its logarithm.
-    """
-
-    name: str
+    name: str  # as printed
+    # g(μ); with several classes, of the probabilities of one row, (K,) -> (K - 1,)
     eta: Callable[[Array], Array]
+    # g⁻¹(η); with several classes, of every row, (n, K - 1) -> (n, K)
     mean: Callable[[Array], Array]
+    # dμ/dη from η; with several classes, of each one's μ by its own η
     slope: Callable[[Array], Array]
+    # whether adding to η multiplies μ, so that an exposure is an offset of its logarithm
     multiplicative: bool = False
 
 
@@ -51,23 +41,16 @@ LOG = Link("log", eta=np.log, mean=np.exp, slope=np.exp, multiplicative=True)
 
 @dataclass(frozen=True)
 class CoefficientBlock:
-    """Coefficients that belong together.
+    """Coefficients that belong together."""
 
-    Attributes
-    ----------
-    name : str
-        What precedes the names of its coefficients, as the class whose predictor it is; empty
-        where there is one predictor.
-    own : tuple of str
-        The names of coefficients that belong to no column, such as thresholds; empty of a block
-        that has one coefficient for each column.
-    follows : float
-        By how much coefficients that belong to no column grow with the predictor of the other
-        block, where a constant is added to it.
-    """
-
+    # what precedes the names of its coefficients, as the class whose predictor it is; empty where
+    # there is one predictor
     name: str = ""
+    # the names of coefficients that belong to no column, such as thresholds; empty of a block that
+    # has one coefficient for each column
     own: tuple[str, ...] = ()
+    # by how much coefficients that belong to no column grow with the predictor of the other block,
+    # where a constant is added to it
     follows: float = 0.0
 
     @property
@@ -115,58 +98,36 @@ class Family(ABC):
     The loss is minus the log-likelihood times φ, up to a constant: its Hessian is the observed
     information, and twice its height above its floor the deviance. A family with a likelihood
     overrides ``log_likelihood`` and ``variance``; one whose loss can fall for ever ``margin``.
-
-    Attributes
-    ----------
-    name : str
-        As users write it.
-    aliases : tuple of str
-        What R and statsmodels call it.
-    link : Link
-        Between the mean μ and the linear predictor η.
-    target : str
-        What a value of the target must be, in words.
-    call : str
-        By what call a target of two columns is written, ``cbind`` or ``Surv``; empty for a target
-        of one column alone.
-    absorbs : str
-        What a constant added to every η changes: "nothing" of a family that needs an intercept,
-        which is one more coefficient; "a constant" where the loss has it already.
-    information : str
-        Where the expected information comes from: from the "hessian" where it does not depend on
-        the target, as of every canonical link; from the "moments" where every row has an expected
-        weight of 1; or from the "rows", by a question of its own.
-    dispersion : str
-        Whether φ is "known" to be 1, or estimated by the "deviance" or by "pearson", each over
-        n - d.
-    fit_measure : str
-        What the share of the target that the model explains is called.
-    has_units : bool
-        Whether a target in another unit gives the same model in that unit, so that the target may
-        be scaled for the rounds.
-    robust : bool
-        Whether parameters are in units of a robust deviation of the residuals, which all clients
-        agree on before the fit; in units of the target where nothing may be looked up.
-    quadratic : bool
-        Whether the loss is ½(b - η)², so that moments determine the fit, but for rounding, and all
-        coefficients together are tested by F.
-    classes : str
-        Whether the target is a class: "none", "two" or "several".
     """
 
-    name: ClassVar[str]
-    link: ClassVar[Link]
-    aliases: ClassVar[tuple[str, ...]] = ()
-    target: ClassVar[str] = "a number"
+    name: ClassVar[str]  # as users write it
+    link: ClassVar[Link]  # between the mean μ and the linear predictor η
+    aliases: ClassVar[tuple[str, ...]] = ()  # what R and statsmodels call it
+    target: ClassVar[str] = "a number"  # what a value of the target must be, in words
+    # by what call a target of two columns is written, ``cbind`` or ``Surv``; empty for a target of
+    # one column alone
     call: ClassVar[str] = ""
+    # what a constant added to every η changes: nothing of a family that needs an intercept, which
+    # is one more coefficient; "a constant" where the loss has it already
     absorbs: ClassVar[Literal["nothing", "a constant", "a constant of each client"]] = "nothing"
+    # where the expected information comes from: from the Hessian where it does not depend on the
+    # target, as of every canonical link; from the moments where every row has an expected weight of
+    # 1; or from the rows, by a question of its own
     information: ClassVar[Literal["hessian", "moments", "rows"]] = "rows"
+    # whether φ is known to be 1, or estimated by the deviance or by Pearson's X², over n - d
     dispersion: ClassVar[Literal["known", "deviance", "pearson"]] = "known"
+    # what the share of the target that the model explains is called
     fit_measure: ClassVar[str] = "McFadden's R²"
+    # whether a target in another unit gives the same model in that unit, so that the target may be
+    # scaled for the rounds
     has_units: ClassVar[bool] = False
+    # whether parameters are in units of a robust deviation of the residuals, which all clients
+    # agree on before the fit; in units of the target where nothing may be looked up
     robust: ClassVar[bool] = False
+    # whether the loss is ½(b - η)², so that moments determine the fit, but for rounding, and all
+    # coefficients together are tested by F
     quadratic: ClassVar[bool] = False
-    classes: ClassVar[Literal["none", "two", "several"]] = "none"
+    classes: ClassVar[Literal["none", "two", "several"]] = "none"  # whether the target is a class
 
     # the response
 
@@ -214,14 +175,9 @@ class Family(ABC):
 
     @abstractmethod
     def loss(self, classes: int = 0, symmetric: bool = False) -> Any:
-        """The loss of the rows.
+        """The loss of the rows, of a number of classes, which is 0 unless the target is one.
 
-        Parameters
-        ----------
-        classes : int
-            How many there are; 0 unless the target is a class.
-        symmetric : bool
-            Whether coefficients are those of all classes, centred.
+        With ``symmetric`` coefficients those are of all classes, centred.
         """
 
     def in_units(self, unit: float) -> Self:
@@ -271,13 +227,9 @@ class Family(ABC):
     @property
     def bounded(self) -> bool:
         """Whether the loss of any data has a minimiser."""
-        return not self.classifies and not self.has_margin
-
-    @property
-    def has_margin(self) -> bool:
-        """Whether ``margins`` say which directions a loss falls along for ever."""
         own = type(self)
-        return own.margin is not Family.margin or own.margins is not Family.margins
+        falls = own.margin is not Family.margin or own.margins is not Family.margins
+        return not self.classifies and not falls
 
     def margin(self, b: Array, t: Array) -> Array:
         """How much moving η by t, (n,), favours each target b, (n,), for ever.
@@ -290,16 +242,8 @@ class Family(ABC):
     def margins(self, A: Array, b: Array, directions: Array) -> tuple[Array, Array]:
         """How much directions, (k, d), favour each target for ever: least and most, (n,).
 
-        They differ where a class is compared with several others. The first direction goes
-        furthest.
-
-        Parameters
-        ----------
-        A : (n, p) array
-            Rows.
-        b : (n,) array
-        directions : (k, d) array
-            In coefficients of the columns of A, by blocks.
+        They differ where a class is compared with several others. The rows are A, (n, p), and the
+        directions in coefficients of its columns, by blocks. The first one goes furthest.
         """
         margin = self.margin(b, first_move(shares(A, each) for each in directions))
         return margin, margin
@@ -309,13 +253,7 @@ class Family(ABC):
     def predictor(self, A: Array, x: Array, o: Array, unit: float = 1.0) -> Array:
         """η of every row, (n,), or (n, K - 1) of the classes but the reference.
 
-        Parameters
-        ----------
-        A : (n, p) array
-        x : (p,) or ((K - 1)·p,) array
-            Coefficients of a target in units of ``unit``.
-        o : (n,) array
-            Offsets.
+        x, (p,) or ((K - 1)·p,), are coefficients of a target in units of ``unit``, and o offsets.
         """
         eta: Array = unit * (A @ x) + o
         return eta
@@ -323,14 +261,8 @@ class Family(ABC):
     def null_predictor(self, mean: float, counts: Array, log_exposure: float) -> Array:
         """η of the model without covariates, (1,) or (K - 1,).
 
-        Parameters
-        ----------
-        mean : float
-            Of the target.
-        counts : (K,) array
-            Rows of each class.
-        log_exposure : float
-            The logarithm of the mean of e^offset.
+        It is known from the mean of the target, the rows of each class, (K,), and the logarithm of
+        the mean of e^offset.
         """
         eta = self.link.eta(np.array([mean]))
         if self.link.multiplicative:
@@ -395,14 +327,9 @@ class Family(ABC):
         return "t" if self.dispersed and self.has_likelihood else "z"
 
     def likelihood_dispersion(self, deviance: float, n: int, weight: float) -> float:
-        """The φ at which the log-likelihood is taken: R's, which may differ from the errors' φ.
+        """The φ at which the log-likelihood of n rows of a total weight is taken.
 
-        Parameters
-        ----------
-        n : int
-            Rows.
-        weight : float
-            The sum of their weights.
+        It is R's, which may differ from the errors' φ.
         """
         return 1.0
 

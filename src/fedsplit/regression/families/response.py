@@ -23,36 +23,20 @@ if TYPE_CHECKING:  # a plan has a family, and a family reads the rows of a plan
 
 
 class Groups(NamedTuple):
-    """What is counted by group.
+    """What is counted by group."""
 
-    Attributes
-    ----------
-    rows : int
-        Groups with at least one trial.
-    floor : float
-        The loss of the model that predicts the share of each group.
-    log_choices : float
-        Σ log C(s + f, s), which the log-likelihood of trials in any order has in addition.
-    """
-
-    rows: int
-    floor: float
+    rows: int  # groups with at least one trial
+    floor: float  # the loss of the model that predicts the share of each group
+    # Σ log C(s + f, s), which the log-likelihood of trials in any order has in addition
     log_choices: float
 
 
 class Targets(NamedTuple):
-    """A target and its weights; those of grouped rows as rows of one class each.
+    """A target and its weights; those of grouped rows as rows of one class each."""
 
-    Attributes
-    ----------
-    b, w : (n,) arrays
-        Target and weight.
-    rows : (n,) array of int or None
-        Which row of the file each one comes from; None where it is its own.
-    """
-
-    b: Array
+    b: Array  # (n,)
     w: Array
+    # (n,): which row of the file each one comes from; None where it is its own
     rows: NDArray[np.intp] | None = None
     groups: Groups | None = None
 
@@ -65,14 +49,7 @@ def whole(counts: Array) -> Mask:
 
 
 def of_counts(successes: Array, failures: Array, weights: Array) -> Targets:
-    """Split groups into rows of one class.
-
-    Parameters
-    ----------
-    successes, failures : (k,) arrays
-    weights : (k,) array
-        How often each group counts; a group of weight 0 is left out.
-    """
+    """Split k groups into rows of one class; each counts by its weight, one of 0 is left out."""
     trials = successes + failures
     used = (trials > 0) & (weights > 0)
     # two rows for each group, in the order of the groups
@@ -90,12 +67,8 @@ def of_counts(successes: Array, failures: Array, weights: Array) -> Targets:
 def pearson_parts(rows: NDArray[np.intp], b: Array, w: Array, mu: Array) -> Array:
     """Pearson's (s - mμ)²/(mμ(1 - μ)) of groups of m trials, (n,), at the first row of each.
 
-    Parameters
-    ----------
-    rows : (n,) array of int
-        Which group each row is of: the one or two rows of a group come one after the other.
-    b, w, mu : (n,) arrays
-        Class, number of trials and predicted probability of each row.
+    ``rows`` says which group each row is of: the one or two rows of a group come one after the
+    other. They have a class, a number of trials and a predicted probability.
     """
     first = np.flatnonzero(np.diff(rows, prepend=-1))
     trials, residuals = (np.add.reduceat(each, first) for each in (w, w * (b - mu)))

@@ -34,17 +34,6 @@ Kind: TypeAlias = Literal["mean", "link", "class"]
 Unseen: TypeAlias = Literal["error", "nan"]
 
 
-def t_tail(z: Any, df: float) -> Any:
-    """The probability of more than z by Student's t; normal for infinitely many degrees."""
-    # scipy.stats has it too, but takes longer to import than a small fit takes
-    return ndtr(-z) if np.isinf(df) else stdtr(df, -z)
-
-
-def t_quantile(q: float, df: float | Array) -> Any:
-    """The quantile of a probability, for each of the degrees of freedom."""
-    return np.where(np.isinf(df), ndtri(q), stdtrit(df, q))
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class FittedModel(ABC):
     """What a pooled fit and one with noise have in common: coefficients, errors, predictions.
@@ -199,7 +188,9 @@ class FittedModel(ABC):
         """
         if self.tvalues is None or not self.settled:
             return None
-        return 2 * t_tail(self.tvalues.abs(), self._df_reference)
+        # scipy.stats has both tails too, but takes longer to import than a small fit takes
+        z, df = -self.tvalues.abs(), self._df_reference
+        return 2 * (ndtr(z) if math.isinf(df) else stdtr(df, z))
 
     @property
     def robust_bse(self) -> pd.Series | None:
@@ -296,7 +287,8 @@ class FittedModel(ABC):
         df: float | Array = self._df_reference
         if robust and self.estimates.robust is not None:
             df = self.estimates.robust.df
-        half = t_quantile(1 - alpha / 2, df) * errors
+        q = 1 - alpha / 2
+        half = np.where(np.isinf(df), ndtri(q), stdtrit(df, q)) * errors
         return pd.DataFrame({"lower": self.params - half, "upper": self.params + half})
 
     def summary(self) -> table.TableText:

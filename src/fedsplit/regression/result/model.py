@@ -23,16 +23,7 @@ from fedsplit.regression.server.report import FitCertificate, FitStatistics
 
 
 class FTest(NamedTuple):
-    """The test that no covariate has an effect.
-
-    Attributes
-    ----------
-    value : float
-        F.
-    df_model, df_resid : int
-        Its degrees of freedom.
-    p : float
-    """
+    """The test that no covariate has an effect: F, its degrees of freedom, and the p-value."""
 
     value: float
     df_model: int

@@ -164,20 +164,12 @@ def clients_table(clients: pd.DataFrame) -> list[str]:
 
 
 class FitNumber(NamedTuple):
-    """A number that says how well a model fits.
+    """A number that says how well a model fits."""
 
-    Attributes
-    ----------
-    key, name : str
-        In JSON, and in the table and on the page; empty where it is not there.
-    shown : str
-        As the table and the page have it.
-    """
-
-    key: str
-    name: str
+    key: str  # in JSON; empty where it is not there
+    name: str  # in the table and on the page; empty where it is not there
     value: float | None
-    shown: str
+    shown: str  # as the table and the page have it
 
 
 def measures(model: Model) -> tuple[list[FitNumber], list[FitNumber]]:

@@ -8,6 +8,7 @@ for moments once more, in the coordinates that follow from the first ones.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -35,36 +36,35 @@ class Pool:
     def __init__(
         self, moments: Sequence[Moments], intercept: int | None, centred: bool = False
     ) -> None:
+        def each(part: str) -> Array:
+            """A part of the moments of all clients, (m, ...)."""
+            return np.array([getattr(own, part) for own in moments])
+
         self.intercept = intercept  # which column is the constant term, if there is one
         self.centred = centred or intercept is not None
         self.names = list(moments[0].names)
-        self.n = sum(each.n for each in moments)
-        weights = np.array([each.weight for each in moments])
-        self.weight: float = sum(weights.tolist())
+        self.n = int(each("n").sum())
+        weights, means, targets, nets = map(each, ("weight", "mean", "target_mean", "net_mean"))
+        self.weight = float(weights.sum())
         shares = weights / self.weight
         # of the columns, as in ``Moments``
-        means = np.stack([each.mean for each in moments])
         self.mean: Array = shares @ means
         between = np.sqrt(shares * self.weight)[:, None] * (means - self.mean)
-        within = np.sum([each.scatter for each in moments], axis=0)
-        self.scatter: Array = within + between.T @ between
+        self.scatter: Array = each("scatter").sum(axis=0) + between.T @ between
         # mean and standard deviation of the target
-        targets = np.array([each.target_mean for each in moments])
         self.target = float(shares @ targets)
-        target_within = sum([each.target_scatter for each in moments])
         target_between = self.weight * float(shares @ np.square(targets - self.target))
-        self.spread = float(np.sqrt((target_within + target_between) / self.weight))
+        target_scatter = float(each("target_scatter").sum()) + target_between
+        self.spread = math.sqrt(target_scatter / self.weight)
         # as ``net_mean`` and ``cross`` in ``Moments``
-        nets = np.array([each.net_mean for each in moments])
         self.net_target = float(shares @ nets)
-        self.cross: Array = np.sum([each.cross for each in moments], axis=0)
+        self.cross: Array = each("cross").sum(axis=0)
         if self.cross.size:
             self.cross = self.cross + (shares * (nets - self.net_target)) @ means * self.weight
         # the logarithm of the mean of e^offset
-        exposed = logsumexp([each.log_exposed for each in moments])
-        self.log_exposure = float(exposed - np.log(self.weight))
-        self.classes = np.sum([each.classes for each in moments], axis=0)  # rows of each class
-        self.floor = sum([each.floor for each in moments])
+        self.log_exposure = float(logsumexp(each("log_exposed")) - np.log(self.weight))
+        self.classes = each("classes").sum(axis=0)  # rows of each class
+        self.floor = float(each("floor").sum())
         squares = zip(self.names, np.diag(self.scatter), strict=True)
         for name, value in [("the target", self.spread), *squares]:
             if not np.isfinite(value):

@@ -26,22 +26,16 @@ from fedsplit.regression.server.report import Estimates, NoiseReport
 
 
 class NoisyAnswer(NamedTuple):
-    """Gradient, (p,), and Hessian, (p, p), of all clients in the declared columns.
+    """Gradient and Hessian of all clients in the declared columns, with noise."""
 
-    Attributes
-    ----------
-    g_noise, H_noise : float
-        Standard deviations: of every entry of g, and of the diagonal of H. Those beside the
-        diagonal have that over √2.
-    rest : array
-        In the last answer rows, the sum of squared residuals, and that of weights, as shares of
-        their bounds.
-    """
-
-    g: Array
-    H: Array
+    g: Array  # (p,)
+    H: Array  # (p, p)
+    # standard deviations: of every entry of g, and of the diagonal of H; those beside the diagonal
+    # have that over √2
     g_noise: float
     H_noise: float
+    # in the last answer rows, the sum of squared residuals, and that of weights, as shares of their
+    # bounds
     rest: Array
 
     def definite(self) -> tuple[Array, int]:
@@ -54,20 +48,14 @@ class NoisyAnswer(NamedTuple):
 
 
 class PrivateSearch:
-    """A fixed number of Newton steps from zero, by a plan that is made of declarations.
-
-    Attributes
-    ----------
-    warnings : list of str
-        What its end is worth.
-    """
+    """A fixed number of Newton steps from zero, by a plan that is made of declarations."""
 
     def __init__(self, members: Members, plan: Plan, settings: Settings) -> None:
         assert settings.dp is not None
         self.plan = plan
         self.settings = settings
         self.summed = members.summed
-        self.warnings: list[str] = []
+        self.warnings: list[str] = []  # what its end is worth
         self._coding = Coding(plan, False, tuple(members.names))
         self._family = settings.chosen_family
         self._privacy: Privacy = settings.dp
@@ -139,8 +127,8 @@ class PrivateSearch:
         unit = math.sqrt(3.0)
         rows, squares, weights = (unit * np.array([1.0, C**2, W]) * answer.rest).tolist()
         rows_noise = unit / c * self._noise
-        moved = 0.5 * answer.H_noise**2 * (step @ step * np.eye(p) + np.outer(step, step))
-        noise = answer.g_noise**2 * np.eye(p) + moved
+        shifted = 0.5 * answer.H_noise**2 * (step @ step * np.eye(p) + np.outer(step, step))
+        noise = answer.g_noise**2 * np.eye(p) + shifted
         inverse = np.linalg.inv(H)
         back = self._back
         noise_part = back @ inverse @ noise @ inverse @ back.T
@@ -154,7 +142,12 @@ class PrivateSearch:
         if determined and math.isfinite(dispersion):
             covariance = dispersion * back @ inverse @ back.T + noise_part
             errors = np.sqrt(np.diag(covariance))
-            self._check_end(float(np.max(np.abs(back @ step) / errors)))
+            moved = float(np.max(np.abs(back @ step) / errors))
+            if not self._family.quadratic and moved > 3.0:
+                self.warnings.append(
+                    f"the last step moved a coefficient by {moved:.1f} standard errors: allow more "
+                    "questions (dp rounds)"
+                )
         report = NoiseReport(
             clients=self._clients,
             rows=rows,
@@ -186,14 +179,6 @@ class PrivateSearch:
         )
         return max(estimate, 0.0) + unsure
 
-    def _check_end(self, moved: float) -> None:
-        """Warn if the last step was so long, in standard errors, that another one would follow."""
-        if not self._family.quadratic and moved > 3.0:
-            self.warnings.append(
-                f"the last step moved a coefficient by {moved:.1f} standard errors: allow more "
-                "questions (dp rounds)"
-            )
-
 
 def search_privately(
     members: Members, formula: Formula, settings: Settings, excluded: Sequence[str]
@@ -202,7 +187,14 @@ def search_privately(
     plan = declared_plan(formula, settings, excluded)
     search = PrivateSearch(members, plan, settings)
     assert settings.dp is not None
-    say_clip(plan, settings.dp)
+    longest, clip = longest_row(plan, settings.dp), settings.dp.clip
+    if longest is not None and clip < (1.0 - 1e-9) * longest:
+        warnings.warn(
+            f"dp: rows within the declared ranges can be {longest:.4g} long, and the clip is "
+            f"{clip:g}: longer ones are scaled down, which biases the coefficients",
+            ShortClip,
+            stacklevel=2,
+        )
     return search
 
 
@@ -222,18 +214,6 @@ def declared_plan(formula: Formula, settings: Settings, excluded: Sequence[str])
     if plan.shares and settings.weights is not None:
         raise InputError("dp: a share of trials stands for many: use one row per trial")
     return plan
-
-
-def say_clip(plan: Plan, privacy: Privacy) -> None:
-    """Warn of a clip below the length of rows that the declared ranges allow."""
-    longest = longest_row(plan, privacy)
-    if longest is not None and privacy.clip < (1.0 - 1e-9) * longest:
-        warnings.warn(
-            f"dp: rows within the declared ranges can be {longest:.4g} long, and the clip is "
-            f"{privacy.clip:g}: longer ones are scaled down, which biases the coefficients",
-            ShortClip,
-            stacklevel=2,
-        )
 
 
 def longest_row(plan: Plan, privacy: Privacy) -> float | None:
