@@ -235,9 +235,8 @@ def fit_rows(
     constant = int(rows.intercept)
     copies = max(1, classes - 1)
     coef: Array = np.zeros((copies, len(to.varies)))
-    one_amount = (
-        np.ptp(rows.y) <= CONSTANT * rows.y[0] and family.dispersed and not family.has_units
-    )
+    same = np.ptp(rows.y) <= CONSTANT * rows.y[0]
+    one_amount = same and family.dispersed and not family.has_units
     if not to.unit or not (to.varies.any() or constant) or one_amount:
         mean = family.link.eta(rows.y[:1]) if constant else np.zeros(1)
         certificate = FitCertificate(0.0, 0.0, "no column can explain the target")

@@ -52,13 +52,10 @@ def make_folds(agreement: Agreement, folds: int | str | None, seed: int) -> list
         )
     made = []
     for k in range(groups):
-        held_out, training = (
-            tuple(name for name, out in zip(rows.names, group_of == k, strict=True) if out == own)
-            for own in (True, False)
-        )
-        title = f"folds: without {listed(held_out, 3)}"
-        parts = replace(rows, names=held_out), replace(rows, names=training)
-        made.append(Fold(*parts, title))
+        names = dict(zip(rows.names, (group_of == k).tolist(), strict=True))
+        held_out = replace(rows, names=tuple(name for name, out in names.items() if out))
+        training = replace(rows, names=tuple(name for name, out in names.items() if not out))
+        made.append(Fold(held_out, training, f"folds: without {listed(held_out.names, 3)}"))
     for fold in made:
         _check_fold(fold)
     return made
@@ -133,11 +130,10 @@ def _points(problem: FitProblem, penalties: Sequence[tuple[float, float]]) -> Di
     """
     if not (problem.family.quadratic and problem.settings.method == INFORMATION):
         return [each.x for each in (yield from follow(problem, penalties))]
-    first, *rest = penalties
-    [found] = yield from follow(problem, [first])
+    [found] = yield from follow(problem, penalties[:1])
     points = [found.x]
     state: Any = found.state  # an InformationState
-    for l1, ridge in rest:
+    for l1, ridge in penalties[1:]:
         state = FedSplitInformation(problem.penalty(l1, ridge)).resume(state)
         state = state._replace(x=state.ahead)
         points.append(state.x)

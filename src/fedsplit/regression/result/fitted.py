@@ -356,9 +356,14 @@ class FittedModel(ABC):
 
         io.save(self, Path(path))
 
-    @abstractmethod
     def report(self, path: str | Path) -> None:
-        """Write a self-contained page: the table, intervals, settings."""
+        """Write a self-contained page: table, intervals, settings.
+
+        That of a pooled fit has its convergence and its clients too.
+        """
+        from fedsplit.regression.result import page
+
+        page.write(self, Path(path))
 
     @staticmethod
     def check_folder(path: str | Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -218,7 +217,7 @@ class Model(FittedModel):
     @property
     def _predictors(self) -> int:
         """How many linear predictors a row has."""
-        return sum(block.of_columns for block in self.family.blocks(self.plan.classes))
+        return sum([block.of_columns for block in self.family.blocks(self.plan.classes)])
 
     @property
     def grouped(self) -> bool:
@@ -334,9 +333,3 @@ class Model(FittedModel):
         known = np.isfinite(self.estimates.values)
         errors = self.estimates.errors[known]
         return self.at_hand.bias(self.x, self.params[known], errors, method, **settings)
-
-    def report(self, path: str | Path) -> None:
-        """Write a self-contained page: table, intervals, convergence, clients, settings."""
-        from fedsplit.regression.result import page
-
-        page.write(page.pooled_html(self), Path(path))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from fedsplit.channels.members import History
@@ -50,15 +49,10 @@ class NoisyModel(FittedModel):
         assert self.settings.dp is not None
         return self.settings.dp
 
-    @property
-    def settled(self) -> bool:
-        """True: the number of steps is fixed beforehand, and errors include what is left."""
-        return True
-
-    @property
-    def complete(self) -> bool:
-        """True: all clients answered all questions."""
-        return True
+    # the number of steps is fixed beforehand, and errors include what is left
+    settled = True
+    # all clients answered all questions
+    complete = True
 
     @property
     def statistic(self) -> Literal["t", "z"]:
@@ -114,12 +108,6 @@ class NoisyModel(FittedModel):
         }
         del privacy["dispersion"]  # which JSON has beside the numbers of all models
         return {**super().to_dict(), "privacy": privacy}
-
-    def report(self, path: str | Path) -> None:
-        """Write a self-contained page: the table, which says what it is, and the intervals."""
-        from fedsplit.regression.result import page
-
-        page.write(page.noisy_html(self), Path(path))
 
 
 def noisy_model(

@@ -7,7 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import matplotlib as mpl
 import numpy as np
@@ -25,6 +25,8 @@ from fedsplit.loop.trace import Trace
 from fedsplit.plots import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, render
 from fedsplit.regression.client.design import SMALLEST_CELL, Calibration
 from fedsplit.regression.options import WITHOUT_NOISE, Settings
+from fedsplit.regression.result.fitted import FittedModel
+from fedsplit.regression.result.model import Model
 from fedsplit.regression.result.table import (
     about_classes,
     absent,
@@ -37,10 +39,6 @@ from fedsplit.regression.result.table import (
     title,
 )
 
-if TYPE_CHECKING:
-    from fedsplit.regression.result.fitted import FittedModel
-    from fedsplit.regression.result.model import Model
-
 LINE = 0.23
 """Height of one labelled line in a figure, in inches."""
 
@@ -48,8 +46,9 @@ MOST_CLIENTS = 40
 """The number of clients that are drawn: those whose absence would move the answer most."""
 
 
-def write(text: str, path: Path) -> None:
-    """Write a page; the same model gives the same bytes."""
+def write(model: FittedModel, path: Path) -> None:
+    """Write the page of a model; the same model gives the same bytes."""
+    text = pooled_html(model) if isinstance(model, Model) else noisy_html(model)
     files.check_writable(path.parent)
     path.parent.mkdir(parents=True, exist_ok=True)
     # The name of a file, and so of a client, need not be valid text.

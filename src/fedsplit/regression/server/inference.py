@@ -405,14 +405,14 @@ def ask_closing(before: Point, x: Array) -> Dialogue[Point | None]:
     fits = [each.values for each in answers]
     share = problem.frame.ridge / problem.m
     costs = [with_ridge(each["round"], x, share) for each in fits]
+    values, slopes, information = (
+        np.stack([each[part] for each in costs]) for part in ("value", "slope", "curvature")
+    )
     unknown = np.zeros(len(costs))
     scalars = before.scalars._replace(  # the others do not depend on x
-        value=np.array([each["value"][0, 0] for each in costs]),
-        leverage=unknown + np.inf,
-        steady=unknown,
+        value=values[:, 0, 0], leverage=unknown + np.inf, steady=unknown
     )
-    gradients = np.stack([each["slope"][:, 0] for each in costs])
-    information = np.stack([each["curvature"] for each in costs])
+    gradients = slopes[:, :, 0]
     return replace(Point.of(problem, x, gradients, information, scalars), fits=fits)
 
 
@@ -543,14 +543,12 @@ def contributions(point: Point, missing: Mapping[str, int]) -> pd.DataFrame:
     for (name, n), g, H_j in zip(point.sizes.items(), gradients, information, strict=True):
         leverage = float(np.sum(V * H_j) / len(V))
         score = float(np.sqrt(g @ V @ g / dispersion))
-        shift = np.nan
-        coefficient = ""
+        shift, coefficient = np.nan, ""
         if len(point.sizes) > 1 and n:
             move = back @ (inverse(H - H_j) @ g) / errors
             if np.isfinite(move).all():
                 most = int(np.argmax(np.abs(move)))
-                shift = float(move[most])
-                coefficient = names[most]
+                shift, coefficient = float(move[most]), names[most]
         rows[name] = (n, missing[name], leverage, score, shift, coefficient)
     index = pd.Index(list(rows), name="client")
     columns = ["n", "missing", "leverage", "score", "shift", "coefficient"]
