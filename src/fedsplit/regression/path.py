@@ -145,9 +145,7 @@ class RegularisationPath:
 
     def summary(self) -> TableText:
         """One line per λ, as text: ``print(path.summary())``."""
-        left: tuple[int, ...] = ()
-        if self.cv is not None:
-            left = (6,)
+        left = () if self.cv is None else (6,)
         lines = [*self._head(), "", *aligned(self._table(), left), *self._foot()]
         return TableText("\n".join(lines))
 
@@ -164,25 +162,21 @@ class RegularisationPath:
         head = ["lambda", "active", "rounds", "proved SE"]
         if self.cv is not None:
             head += ["deviance", "std err", ""]
-        return [head, *(self._line(i) for i in range(len(self.lambdas)))]
+        table = [head]
+        for i, lam in enumerate(self.lambdas.tolist()):
+            proved = f"{self.distance[i]:.0e}{' NO' * (not self.converged[i])}"
+            if not np.isfinite(self.distance[i]):
+                proved = "–"
+            cells = [f"{lam:.5g}", str(self.active[i]), str(self.rounds[i]), proved]
+            if self.cv is not None:
+                marks = [name for name in ("best", "best_1se") if lam == getattr(self, name)]
+                cells += [f"{self.cv[name][lam]:.5g}" for name in ("mean", "se")]
+                cells.append(", ".join(marks))
+            table.append(cells)
+        return table
 
     def _foot(self) -> list[str]:
         return [f"warning: {text}" for text in self.warnings]
-
-    def _line(self, i: int) -> list[str]:
-        """The cells of a line."""
-        lam = float(self.lambdas[i])
-        proved = "–"
-        if np.isfinite(self.distance[i]):
-            proved = f"{self.distance[i]:.0e}"
-            if not self.converged[i]:
-                proved += " NO"
-        cells = [f"{lam:.5g}", str(self.active[i]), str(self.rounds[i]), proved]
-        if self.cv is not None:
-            marks = [name for name in ("best", "best_1se") if lam == getattr(self, name)]
-            cells += [f"{self.cv[name][lam]:.5g}" for name in ("mean", "se")]
-            cells.append(", ".join(marks))
-        return cells
 
 
 @with_options(PathOptions)

@@ -73,8 +73,6 @@ class ProvedDistance:
     rounds: int  # the budget
     # looks for coefficients that grow without bound; None where there are none
     separation: SeparationSearch | None
-    kernel: Array | None = None  # as in ``Point``, where the method is to find such a limit
-    helped: bool = False
     patience: float = math.inf  # the round after which another method is to take over
     count: int = 0  # all exchanges that are in the trace
     point: Point | None = None  # that of the last proof
@@ -92,6 +90,7 @@ class ProvedDistance:
         self.judged: Any = None  # the state that the last proof that was asked for is about
         # whether the last point may be asked about together with how well the model fits there
         quick = isinstance(self.method, FedSplitInformation) and self.method.penalty is None
+        self.kernel = getattr(self.method, "kernel", None)  # as in ``Point``
         self._may_close = quick and self.kernel is None
         self._idle = 0  # rounds in a row that brought nothing
         self._heard: Mask = np.zeros(0, dtype=bool)
@@ -108,6 +107,11 @@ class ProvedDistance:
     def left(self) -> int:
         """How many questions the budget leaves beside a last proof."""
         return self.rounds - self.count - PROOF
+
+    @property
+    def helped(self) -> bool:
+        """Whether Newton's method may finish what this one has begun."""
+        return self.method.newton_may_finish and self.method.penalty is None
 
     @property
     def tired(self) -> bool:
@@ -305,14 +309,13 @@ def minimise(
     before = (yield TraceEntry("setup", start)).rounds  # those of earlier searches
     budget = before + problem.settings.rounds
     rule = ProvedDistance(problem, method, budget, separation, count=before)
-    rule.helped = method.newton_may_finish and method.penalty is None
     if rule.helped and problem.rows.matrices:
         rule.patience = before + patience
     limit: Limit | None = None
     try:
         while True:
             state, stopped_by = yield from _rounds(rule, x, state, start)
-            kernel = None
+            method = Newton()
             if rule.tired and stopped_by != "certificate" and rule.left > 0 and rule.point:
                 x = rule.point.x
                 if separation is not None:
@@ -322,13 +325,10 @@ def minimise(
                 break
             if separation is not None and separation.found:
                 limit = yield from separation.limit(state.x, rule.left)
-                x, kernel = limit.x, limit.kernel
+                x, method = limit.x, LimitNewton(kernel=limit.kernel)
             else:
                 separation = None  # there was none, after so many rounds
-            method = Newton() if kernel is None else LimitNewton(kernel=kernel)
-            rule = replace(
-                rule, method=method, kernel=kernel, separation=separation, patience=math.inf
-            )
+            rule = replace(rule, method=method, separation=separation, patience=math.inf)
             state, start = None, math.nan
     except Removed as gone:
         if rule.x is not None:
@@ -337,8 +337,10 @@ def minimise(
     point = rule.point
     assert point is not None  # as every way out of the rounds has one
     weak: Sequence[str] = ()
-    if stopped_by != "certificate":
-        weak = undetermined(point.hessian, problem.names, problem.basis)
+    if stopped_by != "certificate" and np.isfinite(point.hessian).all():
+        spectrum, Q = np.linalg.eigh(point.hessian)
+        if spectrum[0] <= 1e-6 * spectrum[-1]:  # along which nearly nothing is known
+            weak = leading(problem.basis @ Q[:, 0], problem.names)
     if limit is not None:
         point = replace(point, receding=limit.receding)
     return Minimum(point, rule.proofs, rule.count, stopped_by == "certificate", weak, state, limit)
@@ -394,13 +396,3 @@ def _rounds(
     if not found and method.evidence(state) is None and rule.judged is not state:
         stopped_by = (yield from rule.prove(state)) or stopped_by
     return state, stopped_by
-
-
-def undetermined(H: Array, columns: Sequence[str], basis: Array) -> list[str]:
-    """The columns along which the information H, (d, d), is nearly zero."""
-    if not np.isfinite(H).all():
-        return []
-    spectrum, Q = np.linalg.eigh(H)
-    if spectrum[0] <= 1e-6 * spectrum[-1]:
-        return leading(basis @ Q[:, 0], columns)
-    return []

@@ -175,7 +175,10 @@ class SeparationSearch:
         """
         lengths = 2.0 ** np.arange(7)
         last = 0.0
-        Z = _complement(self._kernel)
+        d, k = self._kernel.shape
+        Z = np.eye(d)  # an orthonormal basis of what is orthogonal to the kernel
+        if k:
+            Z = np.linalg.qr(np.hstack([self._kernel, Z]))[0][:, k:]
         asked = 0
         for _ in range(tries):
             g = Z.T @ (yield Everyone(Gradient(x))).rows.sum(axis=0)
@@ -281,12 +284,6 @@ class SeparationSearch:
             return Unbounded(f"{what}: {unknown}; {advice}")
         kind = "the classes are separable" if proved else "the data are quasi-separable"
         return Unbounded(f"{kind}: {what}; {advice}")
-
-
-def _complement(kernel: Array) -> Array:
-    """An orthonormal basis of what is orthogonal to the columns of a kernel, (d, d - k)."""
-    d, k = kernel.shape
-    return np.linalg.qr(np.hstack([kernel, np.eye(d)]))[0][:, k:] if k else np.eye(d)
 
 
 def _along(flat: Array, move: Array) -> Array | None:
