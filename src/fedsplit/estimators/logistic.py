@@ -88,9 +88,7 @@ class FedLogisticRegression(ClassifierMixin, Federated):  # type: ignore[misc]  
     def decision_function(self, X: object) -> Array:
         """η: (n,) of the second of two classes, or (n, K)."""
         eta = self._predictor(X)
-        if eta.shape[1] == 1:
-            return eta[:, 0]
-        return eta
+        return eta[:, 0] if eta.shape[1] == 1 else eta
 
     def predict(self, X: object) -> Array:
         """The most probable class of every row, (n,)."""
@@ -111,9 +109,7 @@ class FedLogisticRegression(ClassifierMixin, Federated):  # type: ignore[misc]  
     def _by_class(self, X: object) -> Array:
         """η of every class, (n, K): that of the first of two is zero."""
         eta = self._predictor(X)
-        if eta.shape[1] == 1:
-            return all_classes(eta)
-        return eta
+        return all_classes(eta) if eta.shape[1] == 1 else eta
 
     def _strengths(self) -> tuple[float, float]:
         """The weights of ‖β‖₁ and of ½‖β‖², beside the sum over the rows."""

@@ -18,7 +18,6 @@ from scipy.special import ndtr, ndtri, stdtr, stdtrit
 from fedsplit.arrays import Array, Mask
 from fedsplit.checks import one_of, share
 from fedsplit.clients.oracle import Incident
-from fedsplit.data.formula.formula import Formula
 from fedsplit.data.frames import as_pandas
 from fedsplit.data.sources import sources
 from fedsplit.data.types import as_value
@@ -176,9 +175,7 @@ class FittedModel(ABC):
     @property
     def tvalues(self) -> pd.Series | None:
         """Coefficients over their standard errors: t for gaussian and gamma, z elsewhere."""
-        if self.bse is None:
-            return None
-        return self.params / self.bse
+        return None if self.bse is None else self.params / self.bse
 
     @property
     def pvalues(self) -> pd.Series | None:
@@ -237,15 +234,13 @@ class FittedModel(ABC):
         """The class, or what is counted, whose probability a model of two classes is about."""
         if not self.family.binary:
             return None
-        formula = Formula(self.formula)
+        formula = self.plan.parsed
         if formula.grouped is not None:
             return formula.grouped[0]
         if formula.target_column is None or not self.plan.classes:
             return formula.target
         label = str(self.plan.classes[1])
-        if label in ("1", "True"):
-            return f"{formula.target} = {label}"
-        return label
+        return f"{formula.target} = {label}" if label in ("1", "True") else label
 
     @abstractmethod
     def _lacks(self, robust: bool) -> str | None:
@@ -339,7 +334,7 @@ class FittedModel(ABC):
         values[complete] = predicted
         index = rows.index if table is None else table.index
         if values.ndim == 1:
-            return pd.Series(values, index=index, name=Formula(plan.formula).target)
+            return pd.Series(values, index=index, name=plan.parsed.target)
         # the linear predictor of the reference class is zero, and is left out
         return pd.DataFrame(values, index=index, columns=list(plan.classes)[-values.shape[1] :])
 
@@ -507,12 +502,10 @@ def _from_predictor(plan: Plan, family: Family, eta: Array, kind: Kind) -> Array
     mean = family.link.mean(eta)
     if kind == "mean":
         return mean
-    winner = (mean > 0.5).astype(np.intp)
-    if mean.ndim == 2:
-        winner = np.argmax(mean, axis=1)
+    winner = np.argmax(mean, axis=1) if mean.ndim == 2 else (mean > 0.5).astype(np.intp)
     labels: list[object] = [0, 1]
     if plan.classes:
-        held = plan.types[str(Formula(plan.formula).target_column)]
+        held = plan.types[str(plan.parsed.target_column)]
         labels = [as_value(level, held) for level in plan.classes]
     classes: Array = np.array(labels, dtype=object)[winner]
     return classes

@@ -116,9 +116,7 @@ def value_of(kind: Any, found: Any) -> Any:
     """The value of a type that ``plain`` made ``found`` of."""
     origin, args = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
-        if found is None:
-            return None
-        return value_of(args[0], found)
+        return None if found is None else value_of(args[0], found)
     if isinstance(found, dict) and found.keys() == {"float"}:
         return float(found["float"])
     if origin is np.ndarray:

@@ -12,7 +12,6 @@ import pandas as pd
 from scipy.special import fdtrc
 
 from fedsplit.arrays import Array
-from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import InputError
 from fedsplit.regression.result import table
 from fedsplit.regression.result.fitted import FittedModel
@@ -222,7 +221,7 @@ class Model(FittedModel):
     @property
     def grouped(self) -> bool:
         """Whether a row stands for several trials: successes and failures, or a share of trials."""
-        return self.plan.shares or Formula(self.formula).grouped is not None
+        return self.plan.shares or self.plan.parsed.grouped is not None
 
     @property
     def r_squared(self) -> float | None:

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from fedsplit import files
 from fedsplit import html as pages
 from fedsplit.arrays import Array
-from fedsplit.data.formula.formula import Formula
 from fedsplit.loop.trace import Trace
 from fedsplit.plots import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, render
 from fedsplit.regression.client.design import SMALLEST_CELL, Calibration
@@ -57,7 +56,7 @@ def write(model: FittedModel, path: Path) -> None:
 
 def pooled_html(model: Model) -> str:
     """The text of the page of a pooled fit."""
-    formula = Formula(model.formula)
+    formula = model.plan.parsed
     interval = None  # model-based, or robust where there is no other
     if model.bse is not None or model.robust_bse is not None:
         interval = model.conf_int(robust=model.bse is None)
@@ -110,7 +109,7 @@ def noisy_html(model: FittedModel) -> str:
         "noisy_fit.html",
         model=model,
         title=title(model),
-        target=Formula(model.formula).target,
+        target=model.plan.parsed.target,
         table=fragment(model),
         figure=svg(draw_coefficients(model, interval)),
         settings=_settings(model.settings),

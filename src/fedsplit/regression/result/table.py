@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 
 from fedsplit import html as pages
-from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import listed
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.families import parameters_of
@@ -230,7 +229,7 @@ def specification(model: FittedModel) -> dict[str, Any]:
     levels = references(plan)
     reference = model.family.reference(plan.classes)
     if reference is not None:
-        levels[Formula(plan.formula).target] = str(reference)
+        levels[plan.parsed.target] = str(reference)
     return {
         "weights": plan.weights,
         "offset": plan.offset,

@@ -84,8 +84,7 @@ class Pool:
     @property
     def sizes(self) -> Array:
         """The root mean square of every column, (p,)."""
-        sizes: Array = np.hypot(np.sqrt(np.diag(self.scatter) / self.weight), self.mean)
-        return sizes
+        return np.asarray(np.hypot(np.sqrt(np.diag(self.scatter) / self.weight), self.mean))
 
     @property
     def empty(self) -> Mask:
@@ -100,9 +99,7 @@ class Pool:
     @property
     def deviation(self) -> float:
         """The target's standard deviation from its mean, or from zero without a constant."""
-        if not self.centred:
-            return float(np.hypot(self.spread, self.target))
-        return self.spread
+        return self.spread if self.centred else float(np.hypot(self.spread, self.target))
 
     @property
     def target_varies(self) -> bool:
@@ -124,9 +121,7 @@ class Pool:
         scale = np.where(constant | (second == 0), 1.0, np.sqrt(second))
         if not has_units:
             return Scaling(centre, scale, 1.0)
-        origin = 0.0
-        if self.intercept is not None:
-            origin = self.target
+        origin = 0.0 if self.intercept is None else self.target
         return Scaling(centre, scale, self.deviation, origin)
 
     def products(self, scaling: Scaling) -> Array:

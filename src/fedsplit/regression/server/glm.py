@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from fedsplit.arrays import Array
-from fedsplit.data.formula.formula import Formula
 from fedsplit.data.pooled.column_statistics import Histogram
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import listed
@@ -196,7 +195,7 @@ def _penalised_null(problem: FitProblem, constant: float) -> float | None:
     Wμ(1 - μ)I: the penalty is as good as d more trials, half of them with an event.
     """
     plan = problem.rows.plan
-    if plan.offset is not None or Formula(plan.formula).has_offset:
+    if plan.offset is not None or plan.parsed.has_offset:
         return None
     weight = problem.pool.weight
     events = weight * problem.pool.target

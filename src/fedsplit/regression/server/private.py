@@ -201,7 +201,7 @@ def search_privately(
 def declared_plan(formula: Formula, settings: Settings, excluded: Sequence[str]) -> Plan:
     """The plan of a fit with noise; InputError unless declarations alone make it."""
     plan = with_declarations(draft_of(formula, settings, excluded), settings)
-    formula = Formula(plan.formula)
+    formula = plan.parsed
     called = [call.text for call in formula.pooled if call.function.agreement() is not None]
     if called:
         raise InputError(

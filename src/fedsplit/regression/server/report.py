@@ -105,9 +105,7 @@ class PenalisedLikelihood(NamedTuple):
     @property
     def ratio(self) -> float | None:
         """The likelihood ratio statistic of all covariates; None without ``null``."""
-        if self.null is None:
-            return None
-        return 2.0 * (self.value - self.null)
+        return None if self.null is None else 2.0 * (self.value - self.null)
 
     @property
     def p(self) -> float | None:
@@ -233,9 +231,7 @@ class FitCertificate:
     @property
     def bound(self) -> float | None:
         """What the tolerance is about: ``standard_errors``, or ``stationary`` with ``firth``."""
-        if self.stationary is not None:
-            return self.stationary
-        return self.standard_errors
+        return self.standard_errors if self.stationary is None else self.stationary
 
     def within(self, limit: float) -> bool:
         """Whether rounding moved no coefficient by more than this, in standard errors."""
