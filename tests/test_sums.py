@@ -11,8 +11,7 @@ from fedsplit import fixed_point
 from fedsplit.clients.adding import RADIUS, ROOT, SIGN, SUM, VALUES, Rule
 from fedsplit.data.pooled.column_statistics import Histogram, Withheld
 from fedsplit.errors import InputError
-from fedsplit.last_digits import KEPT, LastDigits
-from fedsplit.sums import Summands, Total, about_means
+from fedsplit.sums import KEPT, LastDigits, Summands, Total, about_means
 
 NUMBERS = st.floats(-1e15, 1e15, allow_subnormal=False).filter(lambda x: x == 0 or abs(x) > 1e-6)
 SIZES = st.one_of(st.just(0.0), st.floats(1e-12, 1e12), st.floats(1e-40, 1e-15), st.just(np.inf))

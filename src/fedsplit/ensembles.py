@@ -7,14 +7,16 @@ as it is, with its ``rows`` and the parameter ``x_true`` that they were drawn fr
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.random import Generator
 from scipy.linalg import qr
 
-from fedsplit.arrays import Array
-from fedsplit.device.draws import Respond, gaussian_rows, labels, sorted_by_label, with_noise
+from fedsplit.arrays import Array, namespace, on_host
+from fedsplit.device.backend import check_memory, floats, library
+from fedsplit.device.placing import StackedRows
 from fedsplit.errors import InputError
 from fedsplit.losses.least_squares import LeastSquares
 from fedsplit.losses.scalar import Logistic
@@ -24,6 +26,9 @@ from fedsplit.threads import each, one_blas_thread
 
 Rows: TypeAlias = tuple[Array, Array]
 """The observations of one client: A_j, (n, d), and b_j, (n,)."""
+
+Respond: TypeAlias = Callable[[Any, Array], Array]
+"""Draws targets from predictors, with a generator of NumPy's, or of CuPy's on a device."""
 
 
 class Ensemble(Problem):
@@ -71,8 +76,7 @@ def isotropic(
     device, dtype : str, optional
         As in ``Problem``: the rows are drawn there, and are others than NumPy's.
     """
-    respond = _add_noise(noise), with_noise(noise)
-    return _gaussian(LeastSquares(), (m, n, d), 1.0, seed, device, dtype, respond)
+    return _gaussian(LeastSquares(), (m, n, d), 1.0, seed, device, dtype, _add_noise(noise))
 
 
 def spiked(
@@ -165,7 +169,7 @@ def badly_scaled(
         A column is N(0, 1) times a unit of 10^U(-decades/2, decades/2).
     """
     units = 10.0 ** np.random.default_rng([seed, 1]).uniform(-decades / 2, decades / 2, size=d)
-    respond = _add_noise(noise), with_noise(noise)
+    respond = _add_noise(noise)
     return _gaussian(LeastSquares(), (m, n, d), 1.0, seed, device, dtype, respond, units)
 
 
@@ -187,8 +191,7 @@ def logistic(
     scale : float
         x_0 ~ N(0, scale I).
     """
-    respond = _draw_labels, labels
-    return _gaussian(Logistic(), (m, n, d), scale, seed, device, dtype, respond)
+    return _gaussian(Logistic(), (m, n, d), scale, seed, device, dtype, _draw_labels)
 
 
 def label_sorted(
@@ -205,12 +208,12 @@ def label_sorted(
     The parameters are those of ``logistic``.
     """
     mixed = logistic(m, d, n, scale, seed, device, dtype)
-    if device is not None:
-        return Ensemble(Logistic(), sorted_by_label(mixed.rows), mixed.x_true)
-    A = np.concatenate([A_j for A_j, _ in mixed.rows])
-    b = np.concatenate([b_j for _, b_j in mixed.rows])
-    order = np.argsort(b, kind="stable").reshape(m, n)
-    return Ensemble(Logistic(), [(A[rows], b[rows]) for rows in order], mixed.x_true)
+    rows = mixed.rows
+    A, b = map(np.stack, zip(*rows, strict=True)) if device is None else (rows.A, rows.b)
+    order = b.reshape(-1).argsort(kind="stable")
+    A, b = A.reshape(m * n, d)[order].reshape(m, n, d), b.reshape(-1)[order].reshape(m, n)
+    rows = list(zip(A, b, strict=True)) if device is None else StackedRows(A, b)
+    return Ensemble(Logistic(), rows, mixed.x_true)
 
 
 def haar(n: int, d: int, rng: Generator) -> Array:
@@ -229,33 +232,48 @@ def _gaussian(
     seed: int,
     device: str | None,
     dtype: str,
-    respond: tuple[Respond, Respond],
+    respond: Respond,
     units: float | Array = 1.0,
 ) -> Ensemble:
     """Rows with N(0, 1) entries, times the units of their columns, and x_0 ~ N(0, scale I).
 
-    ``shape`` is (m, n, d). ``respond`` draws targets from predictors, in NumPy and on a device.
+    ``shape`` is (m, n, d). On a device the numbers are others than NumPy's.
     """
     m, n, d = shape
     x_true = _parameter(m, d, n, seed, scale)
 
     def client(rng: Generator) -> Rows:
         A = units * rng.standard_normal((n, d))
-        return A, respond[0](rng, A @ x_true)
+        return A, respond(rng, A @ x_true)
 
     if device is None:
         return Ensemble(loss, _draw(m, seed, client), x_true)
-    own = np.broadcast_to(units, d)
-    rows = gaussian_rows(shape, x_true, seed, device, dtype, respond[1], own)
-    return Ensemble(loss, rows, x_true)
+    library(device)
+    cupy = import_module("cupy")
+    kind = np.dtype(floats(dtype))
+    check_memory(kind.itemsize * m * n * (d + 1), f"an ensemble of {m:,} clients")
+    rng = cupy.random.default_rng(seed)
+    A, b = cupy.empty((m * n, d), dtype=kind), cupy.empty(m * n, dtype=kind)
+    x, own = cupy.asarray(x_true, dtype=kind), cupy.asarray(units, dtype=kind)
+    # more numbers at a time would need as many more as working memory
+    rows = max(1, 2**24 // d)
+    for first in range(0, m * n, rows):
+        part = A[first : first + rows]
+        part[...] = own * rng.standard_normal(part.shape, dtype=kind)
+        b[first : first + rows] = respond(rng, part @ x)
+    return Ensemble(loss, StackedRows(A.reshape(m, n, d), b.reshape(m, n)), x_true)
 
 
 def _add_noise(noise: float) -> Respond:
-    return lambda rng, eta: eta + np.sqrt(noise) * rng.standard_normal(len(eta))
+    return lambda rng, eta: eta + np.sqrt(noise) * rng.standard_normal(eta.shape, eta.dtype)
 
 
-def _draw_labels(rng: Generator, eta: Array) -> Array:
-    return np.where(rng.logistic(size=len(eta)) < eta, 1.0, -1.0)
+def _draw_labels(rng: Any, eta: Array) -> Array:
+    if on_host(eta):
+        return np.where(rng.logistic(size=len(eta)) < eta, 1.0, -1.0)
+    xp = namespace(eta)
+    u = rng.random(eta.shape, dtype=eta.dtype)
+    return xp.where(u * (1.0 + xp.exp(-eta)) < 1.0, 1.0, -1.0)
 
 
 def _parameter(m: int, d: int, n: int, seed: int, scale: float) -> Array:

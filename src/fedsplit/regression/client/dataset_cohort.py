@@ -21,7 +21,6 @@ from fedsplit.clients.questions import Evaluate, Information, Prox
 from fedsplit.clients.stacked import QUIET, StackedClients
 from fedsplit.errors import RequestError
 from fedsplit.fixed_point import Limbs
-from fedsplit.last_digits import KEPT, KEPT_OF_ROUNDED, LastDigits
 from fedsplit.problem import Problem
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.design import Design, Frame, key_of
@@ -49,7 +48,7 @@ from fedsplit.regression.client.release import Release
 from fedsplit.regression.client.statistics import CostAt, DesignMoments, FitRows
 from fedsplit.regression.privacy import Privacy
 from fedsplit.statistic import RowSum, Values
-from fedsplit.sums import Summands
+from fedsplit.sums import KEPT, KEPT_OF_ROUNDED, LastDigits, Summands
 from fedsplit.threads import one_blas_thread
 
 
