@@ -12,19 +12,12 @@ from fedsplit.errors import InputError
 
 
 class Stamp(NamedTuple):
-    """What changes whenever a file is written or replaced, even by one with the same times.
-
-    Attributes
-    ----------
-    inode, size : int
-    modified, changed : int
-        When its content, and when its content or its inode was last changed (ns).
-    """
+    """What changes whenever a file is written or replaced, even by one with the same times."""
 
     inode: int
     size: int
-    modified: int
-    changed: int
+    modified: int  # when its content was last changed (ns)
+    changed: int  # when its content or its inode was (ns)
 
     @classmethod
     def of(cls, path: Path) -> Stamp:
@@ -35,19 +28,11 @@ class Stamp(NamedTuple):
 def check_unpacked(
     path: Path, packed: int, unpacked: int, most: int = 300, harmless: int = 1 << 25
 ) -> None:
-    """Raise InputError if a file unpacks to what no data of this size would.
+    """Raise InputError if a file unpacks to what no data of this size would, both in bytes.
 
-    Parameters
-    ----------
-    path : Path
-        For the message.
-    packed, unpacked : int
-        Bytes.
-    most : int
-        Times the size of the packed file. Tables of text shrink to a tenth, very regular ones to a
-        hundredth; gzip can shrink zeros to a thousandth.
-    harmless : int
-        Bytes that any machine has room for.
+    That is ``most`` times its size: tables of text shrink to a tenth, very regular ones to a
+    hundredth, and gzip can shrink zeros to a thousandth. Any machine has room for what is
+    ``harmless``.
     """
     if unpacked > max(harmless, most * packed):
         raise InputError(
@@ -85,17 +70,10 @@ def write_private(path: Path, content: bytes | str) -> None:
 
 
 def write_durably(path: Path, content: bytes | str, mode: int = 0o666) -> None:
-    """Write a file that outlives a loss of power after this.
+    """Write a file, text as UTF-8, that outlives a loss of power after this.
 
-    The temporary file is always a new one, so that no link can lead the write elsewhere.
-
-    Parameters
-    ----------
-    path : Path
-    content : bytes or str
-        Text is written as UTF-8.
-    mode : int
-        Who may read and write it, as far as the user's umask allows.
+    The temporary file is always a new one, so that no link can lead the write elsewhere. ``mode``
+    says who may read and write it, as far as the user's umask allows.
     """
     partial = path.with_name(partial_name(path.name))
     data = content.encode("utf-8") if isinstance(content, str) else content
@@ -130,14 +108,7 @@ def partial_name(name: str) -> str:
 
 
 def write_folder(path: Path, contents: dict[str, str]) -> None:
-    """Write a folder of text files, in place of an older one.
-
-    Parameters
-    ----------
-    path : Path
-    contents : dict of str to str
-        The text of each file, by its name.
-    """
+    """Write a folder of texts, by the names of their files, in place of an older one."""
     partial = path.with_name(partial_name(path.name))
     shutil.rmtree(partial, ignore_errors=True)
     try:

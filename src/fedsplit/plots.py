@@ -82,15 +82,9 @@ def check_target(path: Path) -> None:
 
 
 def curves(tables: Mapping[str, Columns], names: Sequence[str], title: str) -> Figure:
-    """Draw gap against rounds on a log scale.
+    """Draw gap against rounds on a log scale: a curve for each of these tables.
 
-    Parameters
-    ----------
-    tables : mapping of str to table
-        Each with the columns ``round`` and ``gap``.
-    names : sequence of str
-        The tables to draw, one curve each.
-    title : str
+    They have the columns ``round`` and ``gap``.
     """
     figure, axes = _axes(title)
     gaps = [tables[name]["gap"] for name in names]
@@ -107,14 +101,8 @@ def spread(
 ) -> Figure:
     """Draw gap against rounds for three condition numbers, as medians in bands over the seeds.
 
-    Parameters
-    ----------
-    tables : mapping of str to table
-        Called ``NAME-kappaKAPPA``, with a column ``round`` and one of gaps per seed.
-    names : sequence of str
-        The methods to draw.
-    kappas : sequence of three floats
-    title : str
+    The table of a method is called ``NAME-kappaKAPPA``, with a column ``round`` and one of gaps per
+    seed.
     """
     figure, axes = _axes(title)
     everything = []
@@ -139,15 +127,9 @@ def conditioning(
 ) -> Figure:
     """Draw rounds against κ on log scales, as medians in bands over the seeds.
 
-    Parameters
-    ----------
-    table : table
-        A row per condition number and seed: ``kappa``, and the rounds of each method.
-    slopes : mapping of str to float
-        The fitted slope of each method to draw.
-    title : str
-    dashed : collection of str
-        Methods whose curves are dashed, so that one on top of another leaves it visible.
+    The table has a row per condition number and seed: ``kappa``, and the rounds of each method.
+    ``slopes`` are those that were fitted to the methods to draw. Curves that are ``dashed`` leave
+    others visible that are below them.
     """
     figure, axes = _axes(title, "condition number κ", "rounds T(ε, κ)")
     axes.set_xscale("log")

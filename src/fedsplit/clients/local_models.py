@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -369,21 +370,19 @@ class Overview(CostQuestion):
 
     def answer(self, costs: Costs, x: Array) -> Mapping[str, Array]:
         at = costs.at(x)
-        terms = costs.terms
-        stacked = terms.stacked
-        rows = np.full(terms.k, terms.d) if stacked is None else stacked.sizes
+        xp, terms = namespace(x), costs.terms
+        rows = np.full(terms.k, terms.d) if terms.stacked is None else terms.stacked.sizes
         value, gradient = _finite(at)
         parts = {
             "diagonal": at.diagonal(),
             "gradient": gradient,
             "value": value,
             "rank": like(np.minimum(1.0, rows / terms.d), x),
-            "gain": namespace(x).round(10.0 * _gain(at)) / 10.0,
+            "gain": xp.round(10.0 * _gain(at)) / 10.0,
         }
         if self.origin:
-            xp = namespace(x)
             origin = costs.value_at_origin
-            parts["value_at_0"] = xp.where(xp.isnan(origin), np.inf, origin)
+            parts["value_at_0"] = xp.where(xp.isnan(origin), math.inf, origin)
         return parts
 
 
@@ -398,8 +397,7 @@ class Trials(CostQuestion):
     """
 
     x: Array  # (d,): the first point
-    # (d,): the others
-    second: Array | None
+    second: Array | None  # (d,), and so is the third
     third: Array | None
     prediction: Array  # (m, d): what the server expects ∇f_j(x) to be
     diagonal: float | Array  # (d,): added to that of the Hessian; above 0
@@ -434,15 +432,14 @@ class Trials(CostQuestion):
     ) -> Mapping[str, Array]:
         trials = [costs.at(point) for point in (x, second, third) if point is not None]
         found = [_finite(at) for at in trials]
-        made = self.x if self.reference is None else self.reference
         there = x if reference is None else reference
-        key = to_host(made).tobytes(), np.asarray(self.diagonal).tobytes()
+        key = to_host(there[0, :]).tobytes(), np.asarray(self.diagonal).tobytes()
         diagonal = self.diagonal
         if not isinstance(diagonal, float):
             diagonal = like(diagonal, x)
 
         def make() -> Solver:
-            return _inverse(costs.counted().at(there), diagonal)
+            return costs.counted().at(there).factor(diagonal, regular=False).inverted()
 
         # Counted once, though a client that has forgotten the factors makes them again: so the
         # count is a function of the questions.
@@ -472,15 +469,7 @@ def _finite(at: Evaluation) -> tuple[Array, Array]:
     """Values and gradients; inf and 0 where one is beyond float64, which the server refuses."""
     xp = namespace(at.X)
     usable = xp.isfinite(at.value) & xp.all(xp.isfinite(at.gradient), axis=1)
-    if xp.all(usable):
-        return at.value, at.gradient
-    return xp.where(usable, at.value, np.inf), xp.where(usable[:, None], at.gradient, 0.0)
-
-
-def _inverse(at: Evaluation, diagonal: float | Array) -> Solver:
-    """The inverse of ∇²f_j + diag(diagonal), for several systems."""
-    solver = at.factor(diagonal, regular=False)
-    return solver if at.costs.terms.large else solver.inverted()
+    return xp.where(usable, at.value, math.inf), xp.where(usable[:, None], at.gradient, 0.0)
 
 
 @np.errstate(divide="ignore", invalid="ignore")

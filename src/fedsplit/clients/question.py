@@ -17,11 +17,8 @@ from fedsplit.arrays import Array, Mask, column_means, namespace, on_host
 from fedsplit.clients.adding import Rule
 from fedsplit.losses.batches import Streams
 from fedsplit.losses.costs import Costs
+from fedsplit.statistic import NOT_FINITE as NOT_FINITE
 from fedsplit.sums import Summands, Total
-
-NOT_FINITE = "an answer that is not finite"
-"""What is wrong with an answer whose numbers cannot be used. If those of every client are like
-this, the clients are not to blame: the run itself diverges."""
 
 
 class Summary(NamedTuple):
@@ -80,8 +77,6 @@ class Answer(NamedTuple):
     @property
     def complete(self) -> bool:
         """Whether every client answered."""
-        if self.summary is not None:
-            return True
         # several times a round, and a third of the time of present.all()
         return bool(np.count_nonzero(self.present) == len(self.present))
 
@@ -101,14 +96,11 @@ class Answer(NamedTuple):
         """The largest proved error of an answer."""
         if self.summary is not None:
             return self.summary.error
-        error = self.parts.get("error")
-        if error is None:
-            return 0.0
+        error = self.parts.get("error", np.zeros(1))
         # without the nan of who is absent
         if on_host(error):  # in one call, as this is done in every round
             return float(np.fmax.reduce(error, initial=0.0))
-        xp = namespace(error)
-        return float(xp.max(xp.where(error > 0, error, 0.0)))
+        return float(namespace(error).max(namespace(error).where(error > 0, error, 0.0)))
 
     def total_work(self) -> tuple[int, int, int]:
         """How many gradients, Hessians and factorisations all clients computed."""
@@ -243,11 +235,6 @@ def not_nan(array: Array) -> bool:
     return not np.isnan(array).any()
 
 
-def some_not_nan(array: Array) -> bool:
-    """Whether of every client some number is finite or infinite."""
-    return not np.isnan(array).all(axis=1).any()
-
-
 def nonnegative(array: Array) -> bool:
     """Whether all numbers are from 0 to inf."""
     return bool((array >= 0).all())
@@ -302,8 +289,9 @@ class CostQuestion(Question):
 
     @property
     def draws(self) -> bool:
-        """Whether an answer depends on random numbers."""
-        return False
+        """Whether an answer depends on random numbers, such as those of a local solver."""
+        # a protocol takes long to look for
+        return bool(getattr(getattr(self, "solver", None), "draws", False))
 
     def seeded(self, streams: Streams) -> Self:
         """The question with the clients' random seeds, (m,)."""
@@ -312,8 +300,7 @@ class CostQuestion(Question):
     @property
     def common_point(self) -> Array | None:
         """The first point that is the same for all clients, (d,); None if there is none."""
-        common = (point for point in self.points() if point is not None and point.ndim == 1)
-        return next(common, None)
+        return next((x for x in self.points() if x is not None and x.ndim == 1), None)
 
     @abstractmethod
     def answer(self, costs: Costs, *points: Any) -> Mapping[str, Array]:
@@ -324,25 +311,24 @@ class CostQuestion(Question):
 
     def answer_parts(self) -> dict[str, Part]:
         """The arrays of an answer to this very question."""
-        fields = vars(self)
+        fields = {"": True, **vars(self)}
+        asked = self.parts.items()
         # not by truth: an array has none, and 0 is a value
         return {
-            name: part
-            for name, part in self.parts.items()
-            if not part.when or not (fields[part.when] is None or fields[part.when] is False)
+            k: part for k, part in asked if not any(fields[part.when] is x for x in (None, False))
         }
 
     def shapes(self, d: int) -> dict[str, tuple[int, ...]]:
         """The shape of every part per client, for x with d coordinates."""
 
+        known = {"d": d, "triangle": d * (d + 1) // 2}
+
         def number(length: int | str) -> int:
             if isinstance(length, int):
                 return length
-            known = {"d": d, "triangle": d * (d + 1) // 2}
-            return known[length] if length in known else len(vars(self)[length])
+            return known[length] if length in known else len(getattr(self, length))
 
-        parts = self.answer_parts().items()
-        return {name: tuple(map(number, part.shape)) for name, part in parts}
+        return {k: tuple(map(number, part.shape)) for k, part in self.answer_parts().items()}
 
     def unanswered(self, m: int, d: int) -> dict[str, Array]:
         """The parts of m clients before any of them has answered: nan."""
@@ -359,17 +345,15 @@ class CostQuestion(Question):
 
     def summands(self, value: Answer) -> list[Summands]:
         parts = self.to_add(value.parts)
-        contributions = []
-        for j in range(len(value.present)):  # each is masked by itself before they are added
-            own = Summands()
+        # each client's is masked by itself before they are added
+        contributions = [Summands() for _ in value.present]
+        for j, own in enumerate(contributions):
             for name, rule in self.rules().items():
                 rule.add(own, np.asarray(parts[name][j]))
-            contributions.append(own)
         return contributions
 
     def of_total(self, total: Total) -> Answer:
-        d = next(int(point.shape[-1]) for point in self.points() if point is not None)
-        shapes = self.shapes(d)
+        shapes = self.shapes(next(x.shape[-1] for x in self.points() if x is not None))
         parts = {}
         for name, rule in self.rules().items():
             shape = shapes.get(name, ())
@@ -398,12 +382,12 @@ class CostQuestion(Question):
         """
         sent = 0
         for name, value in vars(self).items():
-            if name in self.vectors:  # each client gets one row, be it its own or that of all
-                sent += 0 if value is None else value.shape[-1]
-            elif name == "streams":
-                sent += value is not None
-            elif isinstance(value, float | np.ndarray):
-                sent += 1 if isinstance(value, float) else value.size
+            if value is not None and name in self.vectors:
+                sent += value.shape[-1]  # each client gets one row, be it its own or that of all
+            elif isinstance(value, float) or (value is not None and name == "streams"):
+                sent += 1
+            elif isinstance(value, np.ndarray):
+                sent += value.size
         return sent
 
     def share(self, rows: slice | NDArray[np.intp]) -> Self:

@@ -29,7 +29,6 @@ from fedsplit.clients.question import (
     finite,
     nonnegative,
     not_nan,
-    some_not_nan,
 )
 from fedsplit.clients.rounding import rounded_down, rounded_up, separated, sign_along
 from fedsplit.local.solver import ProxSolver, StochasticSolver, start_of
@@ -51,9 +50,7 @@ class StochasticDescend(CostQuestion):
 
     parts: ClassVar = {"point": Part(("d",))}
 
-    @property
-    def draws(self) -> bool:
-        return True
+    draws = True
 
     def answer(self, costs: Costs, x: Array) -> Mapping[str, Array]:
         # without seeds, as when clients are asked directly, all draw from the same ones
@@ -121,10 +118,6 @@ class Prox(CostQuestion):
         "margin": Part((), anything),
     }
 
-    @property
-    def draws(self) -> bool:
-        return bool(getattr(self.solver, "draws", False))  # a protocol takes long to look for
-
     def answer(self, costs: Costs, v: Array, start: Array | None) -> Mapping[str, Array]:
         if start is None:
             start = v
@@ -163,15 +156,10 @@ class Reflection(CostQuestion):
     }
 
     @property
-    def draws(self) -> bool:
-        return bool(getattr(self.solver, "draws", False))
-
-    @property
     def prox(self) -> Prox:
         """The question for prox_{s f_j}(2x - z_j)."""
-        v = 2.0 * self.x - self.z
         start = start_of(self.solver, self.x, self.z)
-        return Prox(v, self.s, start, self.solver, streams=self.streams)
+        return Prox(2.0 * self.x - self.z, self.s, start, self.solver, self.streams)
 
     def of_prox(self, answer: Answer) -> Answer:
         """The answer that an answer to ``prox`` amounts to."""
@@ -181,9 +169,7 @@ class Reflection(CostQuestion):
         return Answer({"z": self.z + 2.0 * (point - self.x), **others}, *answer[1:])
 
     def answer(self, costs: Costs, x: Array, z: Array) -> Mapping[str, Array]:
-        start = start_of(self.solver, self.x, z)
-        prox = Prox(2.0 * x - z, self.s, start, self.solver, self.streams)
-        parts = dict(prox.answer(costs, prox.v, start_of(self.solver, x, z)))
+        parts = dict(self.prox.answer(costs, 2.0 * x - z, start_of(self.solver, x, z)))
         return {"z": z + 2.0 * (parts.pop("point") - x), **parts}
 
 
@@ -307,19 +293,11 @@ class ProofScalars(NamedTuple):
     @classmethod
     def of(cls, parts: dict[str, Array]) -> ProofScalars:
         """The scalars of an answer. All but f_j(x) may be left out, and then count as unknown."""
-        unknown = {
-            "q": np.inf,
-            "mu": 0.0,
-            "ell": 0.0,
-            "norm": np.inf,
-            "leverage": np.inf,
-            "floor": -np.inf,
-            "steady": 0.0,
-        }
-        value = parts["value"]
-        # what is unknown bounds nothing, so that no proof rests on it
-        known = {name: parts[name] for name in cls._fields if name in parts}
-        return cls(**{name: np.full_like(value, least) for name, least in unknown.items()} | known)
+        # what is unknown bounds nothing, so that no proof rests on it: q, mu, ell, norm, leverage,
+        # floor and steady
+        unknown = (np.inf, 0.0, 0.0, np.inf, np.inf, -np.inf, 0.0)
+        nothing = cls(parts["value"], *(np.full_like(parts["value"], each) for each in unknown))
+        return nothing._replace(**{name: parts[name] for name in cls._fields if name in parts})
 
 
 @dataclass(frozen=True)
@@ -357,21 +335,19 @@ class Decrement(CostQuestion):
 
 @dataclass(frozen=True)
 class Line(CostQuestion):
-    """f_j(x + t_i direction) for every t_i: a line search in one question.
-
-    Far out on the line a cost may not be a number.
-    """
+    """f_j(x + t_i direction) for every t_i, inf where it is not a number: a line search at once."""
 
     x: Array
     direction: Array
     t: Array
 
     vectors = ("x", "direction")
-    parts: ClassVar = {"values": Part(("t",), some_not_nan, VALUES)}
+    parts: ClassVar = {"values": Part(("t",), not_nan, VALUES)}
 
     def answer(self, costs: Costs, x: Array, direction: Array) -> Mapping[str, Array]:
-        values = [costs.value(x + float(length) * direction) for length in self.t]
-        return {"values": namespace(values[0]).stack(values, axis=1)}
+        xp = namespace(x)
+        values = xp.stack([costs.value(x + float(t) * direction) for t in self.t], axis=1)
+        return {"values": xp.where(xp.isnan(values), math.inf, values)}
 
 
 @dataclass(frozen=True)

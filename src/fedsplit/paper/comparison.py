@@ -60,33 +60,19 @@ DEFAULT_METHODS = (
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """One method's run.
+    """One method's run."""
 
-    Attributes
-    ----------
-    label : str
-        The method's.
-    step : float or (d,) array
-    gaps : (T + 1,) array
-        F(x) - F* at the start and after each round.
-    floats_up, floats_down : int
-        Sent by all clients, and to them.
-    outcome : Ending
-    """
-
-    label: str
+    label: str  # the method's
     step: float | Array
-    gaps: Array
-    floats_up: int
+    gaps: Array  # (T + 1,): F(x) - F* at the start and after each round
+    floats_up: int  # sent by all clients
     floats_down: int
     outcome: Ending
 
     def rounds_to(self, gap: float) -> int | None:
         """Return the first round after which the gap was at most this, None if there was none."""
         rounds = rounds_to(self.gaps, gap)
-        if math.isnan(rounds):
-            return None
-        return int(rounds)
+        return None if math.isnan(rounds) else int(rounds)
 
 
 def check_choice(engine: str, target: Path | None) -> None:
@@ -108,16 +94,7 @@ def generate(
 ) -> fs.Problem:
     """Return a problem of m clients with n observations each of d coordinates.
 
-    Parameters
-    ----------
-    ensemble : str
-        A key of ``ENSEMBLES``.
-    m, d, n : int
-    kappa : float
-        The condition number, used where the ensemble has one.
-    seed : int
-    device, dtype : str, optional
-        Where the rows are drawn and kept, and in which precision.
+    ``ensemble`` is a key of ``ENSEMBLES``, and ``kappa`` the condition number, if it has one.
     """
     one_of("ensemble", ensemble, ENSEMBLES)
     draw = partial(ENSEMBLES[ensemble], m, d, n, seed=seed)
@@ -152,9 +129,8 @@ def with_information(
     It would refuse many columns, and take long with fewer.
     """
     default, _ = default_method(problem.clients.pooled())
-    if isinstance(default, fs.FedSplitInformation):
-        return [*methods, ("information", default)]
-    return list(methods)
+    chosen = isinstance(default, fs.FedSplitInformation)
+    return [*methods, ("information", default)] if chosen else list(methods)
 
 
 def clients_on(
@@ -187,26 +163,17 @@ def compare(
     progress: Callable[[str, int, float], None] = lambda label, done, gap: None,
     clients: fs.Clients | None = None,
 ) -> list[ComparedRun]:
-    """Run methods until the last target.
+    """Run methods, with their labels, until the last target, for at most so many rounds each.
 
-    Parameters
-    ----------
-    problem : Problem
-    methods : sequence of (label, Method)
-    rounds : int
-        The most rounds of each.
-    progress : callable
-        Called as ``progress(label, done, gap)`` after each round.
-    clients : Clients, optional
-        The problem's clients in other processes; they must send their costs after each round.
+    ``progress`` is called with a label, the rounds done and the gap. The clients are the problem's
+    own, or these, in other processes: they must send their costs after each round.
     """
     best = problem.objective(problem.solution())
-    if clients is None:
-        clients = problem.clients
     compared = []
     for label, method in methods:
         watch = partial(progress, label)
-        result = run_to_gap(clients, method, best, TARGETS[-1], watch, rounds=rounds)
+        asked = clients or problem.clients
+        result = run_to_gap(asked, method, best, TARGETS[-1], watch, rounds=rounds)
         trace = result.trace
         gaps = trace.objective - best
         up, down = int(trace.floats_up.sum()), int(trace.floats_down.sum())

@@ -22,9 +22,7 @@ LOCAL_STEPS = (1, 5, 10)
 def rounds_to(gaps: Array, gap: float) -> float:
     """Return the first round after which the gap was at most this, NaN if there was none."""
     below = np.flatnonzero(gaps <= gap)
-    if not below.size:
-        return float("nan")
-    return float(below[0])
+    return float(below[0]) if below.size else float("nan")
 
 
 def floor(gaps: Array) -> float:
@@ -35,16 +33,9 @@ def floor(gaps: Array) -> float:
 def linear_fit(gaps: Array, low: float) -> tuple[float, float]:
     """Fit a line to log(gap) while the gap is above ``low``, less the first sixth of these rounds.
 
-    Returns
-    -------
-    factor : float
-        By which the gap falls in each round.
-    R2 : float
-        The share of the variance of log(gap) that the line explains.
+    Returns the factor by which the gap falls in each round, and the line's R².
     """
-    above = len(gaps)
-    if (gaps <= low).any():
-        above = int(np.argmax(gaps <= low))
+    above = int(np.argmax(gaps <= low)) if (gaps <= low).any() else len(gaps)
     t = np.arange(above // 6, above)
     y = np.log(gaps[t])
     slope, offset = np.polyfit(t, y, 1)

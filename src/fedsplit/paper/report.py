@@ -26,17 +26,9 @@ class Section(NamedTuple):
 def write_report(out: Path, command: str = "") -> list[str]:
     """Draw the figures of every saved experiment and check its claims, without computing.
 
-    Parameters
-    ----------
-    out : Path
-        A folder that ``reproduce`` wrote; figures, claims.json and index.html are written there.
-    command : str
-        The command that made the data, shown on the page; by default that of the last run.
-
-    Returns
-    -------
-    list of str
-        The names of the experiments found.
+    Figures, claims.json and index.html are written to ``out``, a folder that ``reproduce`` wrote.
+    The page shows the command that made the data, by default that of the last run. Returns the
+    names of the experiments found.
     """
     known = list(EXPERIMENTS)
     if any(is_open(folder.name) for folder in (out / "data").glob("*")):

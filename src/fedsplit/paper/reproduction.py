@@ -51,26 +51,11 @@ def reproduce(
     force: bool = False,
     progress: Progress = lambda name, share, gap: None,
 ) -> dict[str, float]:
-    """Compute experiments, then write the report.
+    """Compute experiments, then write the report, with the command that asks for it, to ``out``.
 
-    What has been computed already, from the same settings by the same version, is used again.
-    Each experiment is saved as soon as it is complete, so that an interrupted run can go on.
-
-    Parameters
-    ----------
-    experiments : sequence of Experiment
-    out : Path
-        The folder to write.
-    command : str
-        The command that asks for this, shown on the page.
-    force : bool
-        Compute everything again.
-    progress : callable
-
-    Returns
-    -------
-    dict of str to float
-        The seconds that each experiment took, of those computed now.
+    What has been computed already, from the same settings by the same version, is used again
+    unless ``force``. Each experiment is saved as soon as it is complete, so that an interrupted run
+    can go on. Returns the seconds that each experiment took, of those computed now.
     """
     files.check_writable(out)
     (out / "data").mkdir(parents=True, exist_ok=True)

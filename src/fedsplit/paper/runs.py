@@ -28,24 +28,10 @@ def run_to_gap(
     watch: Callable[[int, float], None] = lambda done, gap: None,
     **settings: Any,
 ) -> fs.Result:
-    """Run a method until F(x) - F* is at most ``until``.
+    """Run a method until F(x) - F* is at most ``until``, or until it diverges.
 
-    Parameters
-    ----------
-    clients : Clients
-    method : Method
-    best : float
-        F*.
-    until : float
-    watch : callable
-        Called as ``watch(done, gap)`` after each round.
-    **settings
-        Others of ``solve``, such as ``rounds``.
-
-    Returns
-    -------
-    Result
-        The rounds before divergence, if the run diverged.
+    ``best`` is F*, ``watch(done, gap)`` is called after each round, and ``settings`` are others of
+    ``solve``, such as ``rounds``.
     """
     done = itertools.count(1)
 
@@ -66,17 +52,7 @@ def portion(watch: Watch, begin: float, share: float) -> Watch:
 
 
 class SolvedProblem:
-    """A problem with its minimiser.
-
-    Attributes
-    ----------
-    problem : Problem
-    clients : Clients
-    x : (d,) array
-        The minimiser.
-    best : float
-        F*.
-    """
+    """A problem with its minimiser x, (d,), and ``best``, which is F*."""
 
     def __init__(self, problem: fs.Problem) -> None:
         self.problem = problem
@@ -91,22 +67,10 @@ class SolvedProblem:
         watch: Watch,
         until: float = -math.inf,
     ) -> dict[str, Columns]:
-        """Run methods from x = 0, one after the other.
+        """Run methods from x = 0, one after the other, for so many rounds, or until this gap.
 
-        Parameters
-        ----------
-        methods : mapping of str to Method
-        rounds : int
-            The most rounds of each.
-        watch : callable
-            Called as ``watch(share, gap)`` after each round.
-        until : float
-            The gap F(x) - F* at which a run ends.
-
-        Returns
-        -------
-        dict of str to table
-            For each run the columns ``round`` and ``gap``, at the start and after each round.
+        The table of each run has the columns ``round`` and ``gap``, at the start and after each
+        round, of which ``watch(share, gap)`` is called.
         """
         tables: dict[str, Columns] = {}
         for name, method in methods.items():
