@@ -105,22 +105,16 @@ def zero_rows(x: Array, m: int) -> Array:
 
 def matvec(M: AnyArray, X: AnyArray) -> Array:
     """M_j x_j for every j: (k, n, d), (k, d) -> (k, n)."""
-    product: Array
     if not isinstance(M, np.ndarray) and M.shape[0] == 1:
-        product = (M[0, :, :] @ X[0, :])[None, :]  # many rows of one client: no batch
-    else:
-        product = (M @ X[:, :, None])[:, :, 0]
-    return product
+        return (M[0, :, :] @ X[0, :])[None, :]  # many rows of one client: no batch
+    return (M @ X[:, :, None])[:, :, 0]
 
 
 def rmatvec(M: AnyArray, R: AnyArray) -> Array:
     """M_jᵀ r_j for every j: (k, n, d), (k, n) -> (k, d)."""
-    product: Array
     if not isinstance(M, np.ndarray) and M.shape[0] == 1:
-        product = (R[0, :] @ M[0, :, :])[None, :]
-    else:
-        product = (R[:, None, :] @ M)[:, 0, :]
-    return product
+        return (R[0, :] @ M[0, :, :])[None, :]
+    return (R[:, None, :] @ M)[:, 0, :]
 
 
 def repeated(x: Array, k: int) -> Array:
@@ -164,12 +158,9 @@ def length(x: AnyArray) -> float:
 
 def gram(A: Array) -> Array:
     """A_jᵀ A_j for every j: (k, n, d) -> (k, d, d)."""
-    products: Array
     if not on_host(A) and A.shape[0] == 1:
-        products = (A[0, :, :].T @ A[0, :, :])[None, :, :]
-    else:
-        products = A.mT @ A
-    return products
+        return (A[0, :, :].T @ A[0, :, :])[None, :, :]
+    return A.mT @ A
 
 
 def add_diagonal(M: Array, D: float | Array) -> Array:
@@ -245,10 +236,7 @@ def _halves(a: Array) -> tuple[Array, Array]:
 class DeviceFactors:
     """Positive definite matrices M_j, (k, d, d), on a device, where one call solves all systems.
 
-    Attributes
-    ----------
-    sizes : (k, d) array
-        The roots of the diagonals, by which columns on any scales do no harm.
+    ``sizes``, (k, d), are the roots of the diagonals: columns on any scales do no harm.
     """
 
     def __init__(self, M: AnyArray) -> None:

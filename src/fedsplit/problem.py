@@ -11,7 +11,7 @@ from typing import Self, cast
 
 import numpy as np
 
-from fedsplit.arrays import Array, Factors
+from fedsplit.arrays import EPS, Array, Factors
 from fedsplit.checks import count, instance, weights
 from fedsplit.clients.questions import Gradient, Value
 from fedsplit.clients.stacked import QUIET, StackedClients
@@ -205,8 +205,8 @@ class Problem:
         F = self.objective(x)
         first = np.linalg.norm(self.gradient(x))
         idle = 0  # how many steps in a row have not lowered F beyond rounding
+        most = 100
         with one_blas_thread(), np.errstate(**QUIET):
-            most = 100
             for _ in range(most):
                 g = self.gradient(x)
                 step, solved = self._newton_step(x, g)
@@ -253,18 +253,14 @@ class Problem:
 
         With ``grow``, t is then doubled while F falls.
         """
-        # not local.line_search, which asks for a sufficient decrease and never lengthens a step
+        # not ``backtrack``, which asks for a sufficient decrease and never lengthens a step
         t = 1.0
-        slack = 16 * np.finfo(np.float64).eps * abs(F)
-        value = self.objective(x - step)
-        while not value <= F + slack:  # also where it is not a number
+        while not (value := self.objective(x - t * step)) <= F + 16 * EPS * abs(F):  # also for nan
             t *= 0.5
             if t < 1e-18:
                 return x, F
-            value = self.objective(x - t * step)
         while grow and (further := self.objective(x - 2 * t * step)) < value:
-            t *= 2
-            value = further
+            t, value = 2 * t, further
         return x - t * step, value
 
     def _point(self, x: Array) -> Array:

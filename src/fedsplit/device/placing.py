@@ -11,6 +11,7 @@ from warnings import catch_warnings, simplefilter
 import numpy as np
 from array_api_compat import array_namespace, is_cupy_array
 from array_api_compat import device as device_of
+from scipy.sparse import issparse
 
 from fedsplit.arrays import Array, chosen, on_device, to_host
 from fedsplit.device.backend import (
@@ -22,7 +23,7 @@ from fedsplit.device.backend import (
 from fedsplit.device.rows import DeviceRows
 from fedsplit.errors import InputError
 from fedsplit.losses.linear import LinearLoss
-from fedsplit.losses.observations import Observations, is_sparse, read
+from fedsplit.losses.observations import Observations, read
 from fedsplit.losses.scalar import Gamma, Poisson
 
 
@@ -103,7 +104,7 @@ def _check_dense(clients: object) -> None:
     if not isinstance(clients, Sequence):
         return
     for client in clients:
-        if isinstance(client, Sequence) and client and is_sparse(client[0]):
+        if isinstance(client, Sequence) and client and issparse(client[0]):
             raise InputError(
                 "sparse rows have no device path: pass A.toarray(), or leave out device"
             )

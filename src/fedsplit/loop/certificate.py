@@ -91,8 +91,6 @@ class Certificate:
         return replace(self, reason=f"{self.reason}, {rows}")
 
 
-MOVED = Certificate(None, None, math.nan, "x has moved since the last proof")
-
 NOT_ASKED = Certificate(None, None, math.nan, "the run ended before a certificate was asked for")
 
 
@@ -185,9 +183,8 @@ def prove(
     except BudgetSpent:
         return proof
     closer = facts.certificate(answer.rows.sum(axis=0))
-    if proof.gap is None or (closer.gap is not None and closer.gap < proof.gap):
-        return closer
-    return proof
+    worse = proof.gap is not None and (closer.gap is None or closer.gap >= proof.gap)
+    return proof if worse else closer
 
 
 def _of_everyone(question: CostQuestion, pooled: bool) -> Dialogue[Answer]:
@@ -263,11 +260,9 @@ class Facts(NamedTuple):
     def scale(self) -> float:
         """What a tolerance is relative to, as in ``Certificate``."""
         size = abs(self.objective)
-        at_zero = math.nan
-        if len(self.scalars.origin):
-            at_zero = float(self.scalars.origin.sum())
-            if self.penalty is not None:
-                at_zero += self.penalty.value(np.zeros(len(self.x)))
+        at_zero = float(self.scalars.origin.sum()) if len(self.scalars.origin) else math.nan
+        if self.penalty is not None:
+            at_zero += self.penalty.value(0.0 * self.x)
         # inf where a constraint excludes 0
         return max(size, at_zero - self.objective) if math.isfinite(at_zero) else size
 

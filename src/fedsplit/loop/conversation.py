@@ -39,10 +39,7 @@ Callback: TypeAlias = Callable[[Row, Any], object]
 
 
 def streams_of(seed: int, question: int, m: int) -> Streams:
-    """One random seed per client for a question, by its number, (m,).
-
-    That of client j does not depend on how many clients there are.
-    """
+    """One random seed per client for a question, by its number, (m,), whatever m is."""
     return np.random.default_rng([seed, question]).integers(2**63, size=m)
 
 
@@ -224,7 +221,6 @@ class Conversation:
         self._measurable += effect.sometimes
         if effect.sometimes and self._measurable % clients.measured_every:
             return None
-        # Measured by the same clients, but neither counted nor drawn for.
         paused = time.perf_counter()
         try:
             value = clients.objective(effect.x)
@@ -238,8 +234,7 @@ class Conversation:
 
         The last row has the new objective, the residual, and the server's own time.
         """
-        exchanges = self.take()
-        rows = self.trace.rows
+        exchanges, rows = self.take(), self.trace.rows
         if not exchanges:
             if not rows and effect.objective is not None:
                 self.trace.start = effect.objective
@@ -248,9 +243,8 @@ class Conversation:
         server = now - self._began - sum([each.seconds for each in exchanges])
         self._began = now
         before = rows[-1].objective if rows else self.trace.start
-        for each in exchanges[:-1]:
-            rows.append(each._replace(objective=before, kind=effect.kind))
-        last = exchanges[-1]
+        *earlier, last = exchanges
+        rows += [each._replace(objective=before, kind=effect.kind) for each in earlier]
         row = last._replace(
             objective=before if effect.objective is None else effect.objective,
             residual=effect.residual,
@@ -272,8 +266,7 @@ class Conversation:
 
     def take(self) -> list[Row]:
         """Remove and return the exchanges that are not in the trace yet."""
-        taken = self._exchanges
-        self._exchanges = []
+        taken, self._exchanges = self._exchanges, []
         return taken
 
     def _remove(self, names: Sequence[str]) -> None:

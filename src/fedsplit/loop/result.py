@@ -12,7 +12,7 @@ from fedsplit.clients.oracle import Clients, Incident
 from fedsplit.clients.questions import Value
 from fedsplit.loop.certificate import NOT_ASKED, Certificate
 from fedsplit.loop.trace import Trace
-from fedsplit.penalties.penalty import Penalty
+from fedsplit.penalties.penalty import Penalty, prox_or_same
 
 StoppedBy = Literal["certificate", "residual", "method", "rounds", "callback", "diverged"]
 
@@ -33,23 +33,20 @@ class ProblemOrigin(NamedTuple):
             values = np.array([clients.objective(clients.vector(x))])
         elif clients.free:
             values = clients.ask(Value(x)).rows
-        points: list[Array] = [np.zeros(0)]
-        if penalty is not None:
-            # near and far, as penalties of one kind may differ in a threshold or a bound alone
-            shifts = (-1e3, -1.0, 1e-3, 1.0, 1e3)
-            points = [penalty.prox(x + by, t) for by in shifts for t in (1e-3, 1.0)]
-        return cls(values, np.concatenate(points))
+        # near and far, as penalties of one kind may differ in a threshold or a bound alone
+        shifts = () if penalty is None else (-1e3, -1.0, 1e-3, 1.0, 1e3)
+        points = [prox_or_same(penalty, x + by, t) for by in shifts for t in (1e-3, 1.0)]
+        return cls(values, np.concatenate([np.zeros(0), *points]))
 
     def is_that_of(self, other: ProblemOrigin) -> bool:
         """Whether it is the same problem but for rounding, as far as both show."""
-        pairs = [(self.penalty, other.penalty)]
         # clients elsewhere show nothing, which must not keep a run from going on
-        if self.values is not None and other.values is not None:
-            pairs.append((self.values, other.values))
+        shown = [
+            (a, b) for a, b in zip(self, other, strict=True) if a is not None and b is not None
+        ]
         return all(
-            one.shape == another.shape
-            and np.allclose(one, another, rtol=1e-12, atol=0, equal_nan=True)
-            for one, another in pairs
+            a.shape == b.shape and np.allclose(a, b, rtol=1e-12, atol=0, equal_nan=True)
+            for a, b in shown
         )
 
 

@@ -264,10 +264,8 @@ def _run(
 
 def _result(conversation: Conversation, method: Method[Any], outcome: Outcome) -> Result:
     state = outcome.state
-    absent: tuple[int, ...] = ()
-    if conversation.trace.rows and not conversation.heard.all():
-        absent = tuple(conversation.places[~conversation.heard].tolist())
     rows = conversation.trace.rows
+    absent = tuple(conversation.places[~conversation.heard].tolist()) if rows else ()
     if rows and conversation.clients.measured_every > 1:  # the last value is always there
         value = conversation.ask(Measurement(state.x))
         rows[-1] = rows[-1]._replace(objective=method.penalised(value, state.x))
@@ -376,10 +374,9 @@ def check_asynchronous(
 
 def _identified(method: Method[Any]) -> str:
     """A method with its settings, in words that identify it in every process."""
-    text = type(method).__name__
-    if is_dataclass(type(method)):
-        text = re.sub(" at 0x[0-9a-fA-F]+", "", repr(method))  # without addresses of objects
-    return text
+    if not is_dataclass(type(method)):
+        return type(method).__name__
+    return re.sub(" at 0x[0-9a-fA-F]+", "", repr(method))  # without addresses of objects
 
 
 def check_start(

@@ -14,7 +14,7 @@ from fedsplit.clients.oracle import Account, Pooled
 from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Value
 from fedsplit.dialogue import Dialogue
-from fedsplit.loop.certificate import MOVED, NOT_ASKED, Certificate, certify_at_hand, prove
+from fedsplit.loop.certificate import NOT_ASKED, Certificate, certify_at_hand, prove
 from fedsplit.loop.result import StoppedBy
 from fedsplit.methods.method import Evidence, Method
 
@@ -138,7 +138,7 @@ class ProvedGap:
             # In the norm of its own Hessian, a client's bound on how fast that changes does not
             # depend on the units of columns.
             yield from self._prove(state)
-            return "certificate" if self.certificate.within(self.tol) else stopped_by
+            stopped_by = "certificate" if self.certificate.within(self.tol) else stopped_by
         return stopped_by
 
     def _judge(
@@ -220,11 +220,13 @@ class ProvedGap:
         certificate = self.certificate
         here = state is self._proved
         if not here:  # a reason why there is no proof may still hold, F(x) does not
-            moved = certificate.gap is not None
-            certificate = MOVED if moved else replace(certificate, objective=math.nan)
-        if stopped_by == "residual" and not self._provable:
-            return certificate, True
-        return certificate, stopped_by == "method" or (here and certificate.within(self.tol))
+            certificate = replace(certificate, objective=math.nan)
+            if certificate.gap is not None:
+                reason = "x has moved since the last proof"
+                certificate = Certificate(None, None, math.nan, reason)
+        stands = stopped_by == "residual" and not self._provable
+        reached = stands or stopped_by == "method" or (here and certificate.within(self.tol))
+        return certificate, reached
 
     def _subgradient(self, state: Any) -> Array | None:
         slope = None if self.method.penalty is None else self.method.subgradient(state)

@@ -117,11 +117,8 @@ class Costs:
     def bounds(self) -> tuple[Array, Array]:
         """ℓ_j and L_j of f_j, each (k,), that hold everywhere."""
 
-        def make() -> tuple[Array, Array]:
-            ell, L = self.terms.bounds()
-            return ell + self.least_ridge, L + self.most_ridge
-
-        return self.latest.get("bounds", None, make)
+        ell, L = self.latest.get("bounds", None, self.terms.bounds)
+        return ell + self.least_ridge, L + self.most_ridge
 
     @property
     def convexity(self) -> Array:
@@ -158,15 +155,12 @@ class Costs:
         if not self.terms.quadratic or self.terms.large:
             return None
         key = M if isinstance(M, float) else (M.shape, to_host(M).tobytes())
-        inverse, g, error = self.latest.get("inverse", key, lambda: self._stored(M))
+        inverse, g, error, least = self.latest.get("inverse", key, lambda: self._stored(M))
         Q = metric_times(M, V)
         U = inverse.solve(Q - g)  # ∇f_j(u) + M(u - v) = 0 with ∇f_j(u) = g + Hu
-        if error is None:
-            return U, None
-        share, least = error
-        return U, share * norms(Q / inverse.sizes) + least
+        return U, None if error is None else error * norms(Q / inverse.sizes) + least
 
-    def _stored(self, M: Metric) -> tuple[Any, Array, tuple[Array, Array] | None]:
+    def _stored(self, M: Metric) -> tuple[Any, Array, Array | None, Array | float]:
         """The inverse of ∇²f_j + M, ∇f_j(0), and the error of solutions, if it is known.
 
         That is a share of the right side's length, and so much for ∇f_j(0).
@@ -175,9 +169,9 @@ class Costs:
         inverse = zero.factor(M).inverted()
         self.work.factorisations += 1
         if not isinstance(inverse, Factors):
-            return inverse, zero.gradient, None
-        share = inverse.forward_error
-        return inverse, zero.gradient, (share, share * norms(zero.gradient / inverse.sizes))
+            return inverse, zero.gradient, None, 0.0
+        error = inverse.forward_error
+        return inverse, zero.gradient, error, error * norms(zero.gradient / inverse.sizes)
 
     def batch_smoothness(self, batch: int, X: Array | None = None) -> Array:
         """The expected smoothness ℒ_j ≥ L_j of minibatches, (k,), everywhere, or for Hessians at X.
@@ -188,11 +182,12 @@ class Costs:
         """
         n = self.stacked.sizes.astype(np.float64)
         B = np.minimum(n, batch)
-        at = None if X is None else self.at(X)
-        L = to_host((self.bounds if at is None else at.bounds())[1])
-        single = (
-            to_host(self.terms.largest_row(None if at is None else at.eta)) + self.most_ridge / n
-        )
+        bounds, eta = self.bounds, None
+        if X is not None:
+            at = self.at(X)
+            bounds, eta = at.bounds(), at.eta
+        L = to_host(bounds[1])
+        single = to_host(self.terms.largest_row(eta)) + self.most_ridge / n
         mixed = (n * (B - 1.0) * L + (n - B) * n * single) / (B * np.maximum(n - 1.0, 1.0))
         # without a bound on L_j there is none on ℒ_j, and 0·inf in ``mixed``
         return np.where((n > B) & np.isfinite(L), np.maximum(L, mixed), L)
@@ -253,8 +248,8 @@ class Evaluation:
 
     def margin(self) -> Array:
         """How clearly x_j puts the worst observation in its class, (k,); nan without classes."""
-        terms = self.costs.terms
-        return terms.margin(self.eta) if terms.classifies else math.nan * self.X[:, 0]
+        classifies = self.costs.terms.classifies
+        return self.costs.terms.margin(self.eta) if classifies else math.nan * self.X[:, 0]
 
     def steady(self) -> Array:
         """The radius of a ball around x_j in which ∇²f_j is constant, (k,)."""

@@ -84,7 +84,6 @@ def _value(x: Array, expression: Expression) -> float:
 def _gradient(x: Array, expression: Expression) -> Array:
     with ONE_AT_A_TIME:
         expression.x.value = x
-        gradients = expression.cost.grad
-        if expression.x not in gradients:  # the expression is constant
-            return np.zeros(expression.x.size)
-        return gradients[expression.x].toarray()[:, 0]
+        # without x, the expression is constant
+        gradient = expression.cost.grad.get(expression.x)
+        return np.zeros(x.size) if gradient is None else gradient.toarray()[:, 0]

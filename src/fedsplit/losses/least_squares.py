@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from fedsplit.arrays import (
     EPS,
@@ -25,7 +26,6 @@ from fedsplit.losses.observations import (
     Observations,
     check_columns,
     chunks,
-    is_sparse,
     read,
     stack_rows,
 )
@@ -86,16 +86,17 @@ class LeastSquares(LinearLoss):
         data = [Observations(A, b - o, w, np.zeros_like(o)) for A, b, w, o in read(clients)]
         check_columns(data, ridge)
         d = data[0].A.shape[1]
-        reduced = [
-            j
-            for j, (A, *_) in enumerate(data)
-            if A.shape[0] >= d and not self.rows and not (is_sparse(A) and SparseDesign(A).large)
-        ]
-        others = sorted(set(range(len(data))) - set(reduced))
+
+        def reducible(A: Any) -> bool:
+            large = issparse(A) and SparseDesign(A).large
+            return A.shape[0] >= d and not self.rows and not large
+
+        reduced = [j for j, (A, *_) in enumerate(data) if reducible(A)]
         blocks = [
             Block(chunk, reduce_rows([data[j] for j in chunk]))
             for chunk in chunks(reduced, 8 * d * d)
         ]
+        others = sorted(set(range(len(data))) - set(reduced))
         return d, blocks + stack_rows(self.terms, data, others, d)
 
 
@@ -168,7 +169,7 @@ def reduce_rows(data: Sequence[Observations], least_rows: int = 4096) -> Reduced
         triangle = np.zeros((0, d + 1))
         for first in range(0, len(b), size):
             piece = slice(first, first + size)
-            rows = A[piece].toarray() if is_sparse(A) else A[piece]
+            rows = A[piece].toarray() if issparse(A) else A[piece]
             weighted = np.sqrt(w[piece])[:, None] * np.column_stack([rows, b[piece]])
             triangle = np.asarray(np.linalg.qr(np.concatenate([triangle, weighted]), mode="r"))
         there = min(d, len(triangle))  # with fewer rows, the others are 0

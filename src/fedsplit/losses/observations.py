@@ -27,11 +27,6 @@ class Observations(NamedTuple):
     o: Array  # (n,): offsets: the predictor is η = Ax + o
 
 
-def is_sparse(A: object) -> bool:
-    """Whether these rows are a sparse matrix of SciPy's."""
-    return bool(issparse(A))
-
-
 def read(clients: Sequence[object]) -> list[Observations]:
     """Check every client's data, see ``EXPECTED``, and drop observations of weight zero."""
     try:
@@ -77,11 +72,8 @@ def check_targets(
 ) -> None:
     """Raise InputError for the first b that is ``wrong``, saying what is ``allowed``."""
     for j, (_, b, *_) in enumerate(data):
-        rows = np.flatnonzero(wrong(b))
-        if rows.size:
-            raise InputError(
-                f"client {j}, row {rows[0]}: b is {b[rows[0]]:g}, it must be {allowed}"
-            )
+        for row in np.flatnonzero(wrong(b))[:1]:
+            raise InputError(f"client {j}, row {row}: b is {b[row]:g}, it must be {allowed}")
 
 
 def as_labels(data: Sequence[Observations]) -> list[Observations]:
@@ -89,26 +81,20 @@ def as_labels(data: Sequence[Observations]) -> list[Observations]:
     negative = next((j for j, (_, b, *_) in enumerate(data) if (b == -1).any()), None)
     low = 0 if negative is None else -1
     for j, (_, b, *_) in enumerate(data):
-        wrong = np.flatnonzero((b != low) & (b != 1))
-        if not wrong.size:
-            continue
-        label = b[wrong[0]]
-        message = (
-            f"client {j}, row {wrong[0]}: label {label:g}; labels must be {{-1, 1}}, or "
-            "{0, 1}, or bool, the same at every client"
-        )
-        if label == 0:
-            message += f" (client {negative} uses -1 and 1)"
-        raise InputError(message)
+        for row in np.flatnonzero((b != low) & (b != 1))[:1]:
+            other = f" (client {negative} uses -1 and 1)" * bool(b[row] == 0)
+            raise InputError(
+                f"client {j}, row {row}: label {b[row]:g}; labels must be {{-1, 1}}, or "
+                f"{{0, 1}}, or bool, the same at every client{other}"
+            )
     return [Observations(A, np.where(b == 1, 1.0, -1.0), w, o) for A, b, w, o in data]
 
 
 def _read_one(j: int, client: object) -> Observations:
     """Client j's data: weights default to one, offsets to zero."""
     if isinstance(client, Observations):  # checked where its rows were read
-        if is_sparse(client.A):
-            return client
-        return Observations(*map(np.asarray, client))  # which may be mapped to a file
+        # which may be mapped to a file
+        return client if issparse(client.A) else Observations(*map(np.asarray, client))
     if not isinstance(client, Sequence) or len(client) not in (2, 3, 4):
         raise InputError(f"client {j}: expected {EXPECTED}, got {type(client).__name__}")
     A = _rows(j, client[0])
@@ -127,8 +113,7 @@ def _read_one(j: int, client: object) -> Observations:
     for name, vector in zip(given, (b, w, o), strict=True):
         if len(vector) != n:
             raise InputError(f"client {j}: {name} has {len(vector)} entries, but A has {n} rows")
-    if (w < 0).any():
-        row = int(np.flatnonzero(w < 0)[0])
+    for row in np.flatnonzero(w < 0)[:1]:
         raise InputError(f"client {j}, row {row}: weight {w[row]:g} is below zero")
     kept = w > 0
     if kept.all():  # the usual case, without a copy
@@ -140,14 +125,14 @@ def _read_one(j: int, client: object) -> Observations:
 
 def _occupied(A: Any) -> Mask:
     """Which columns have an entry that is not zero, (d,)."""
-    if is_sparse(A):
+    if issparse(A):
         A = np.bincount(A.indices[A.data != 0], minlength=A.shape[1])[None]
     return A.any(axis=0)
 
 
 def _rows(j: int, values: object) -> Any:
     """Client j's rows: finite float64, in an array or a csr_array; not copied if they are that."""
-    if not is_sparse(values):
+    if not issparse(values):
         return _numbers(j, "A", values, ndim=2)
     A = csr_array(values)
     try:
@@ -160,11 +145,10 @@ def _rows(j: int, values: object) -> Any:
     if not A.has_canonical_format:
         A = A.copy()  # the user's own is left as it is
         A.sum_duplicates()
-    wrong = np.flatnonzero(~np.isfinite(A.data))
-    if wrong.size:
-        row = int(np.searchsorted(A.indptr, wrong[0], side="right")) - 1
+    for at in np.flatnonzero(~np.isfinite(A.data))[:1]:
+        row = int(np.searchsorted(A.indptr, at, side="right")) - 1
         raise InputError(
-            f"client {j}, row {row}, column {A.indices[wrong[0]]}: A is {A.data[wrong[0]]:g}; "
+            f"client {j}, row {row}, column {A.indices[at]}: A is {A.data[at]:g}; "
             "drop or fill it first"
         )
     return A
@@ -172,7 +156,7 @@ def _rows(j: int, values: object) -> Any:
 
 def _numbers(j: int, name: str, values: object, ndim: int) -> Array:
     """``values`` as finite float64 with ``ndim`` dimensions; float64 input is not copied."""
-    if is_sparse(values):
+    if issparse(values):
         raise InputError(f"client {j}: {name} is sparse, pass {name}.toarray()")
     try:
         raw = np.asarray(values)
@@ -185,14 +169,11 @@ def _numbers(j: int, name: str, values: object, ndim: int) -> Array:
         raise InputError(
             f"client {j}: {name} must have {ndim} dimension(s), its shape is {array.shape}"
         )
-    finite = np.isfinite(array)
-    if not finite.all():
-        where = np.argwhere(~finite)[0]
-        place = f"row {where[0]}"
-        if ndim == 2:
-            place += f", column {where[1]}"
+    if not np.isfinite(array).all():
+        where = tuple(np.argwhere(~np.isfinite(array))[0])
+        place = ", column ".join(map(str, where))
         raise InputError(
-            f"client {j}, {place}: {name} is {array[tuple(where)]:g}; drop or fill it first"
+            f"client {j}, row {place}: {name} is {array[where]:g}; drop or fill it first"
         )
     return array
 
@@ -234,7 +215,7 @@ def stack_rows(
 
     def design(clients: Sequence[int], n: int) -> Design:
         A = data[clients[0]].A
-        if is_sparse(A):
+        if issparse(A):
             # padded too: batches are drawn as of dense rows
             ends = np.pad(A.indptr, (0, n - A.shape[0]), mode="edge")
             return SparseDesign(csr_array((A.data, A.indices, ends), shape=(n, A.shape[1])))
@@ -255,10 +236,9 @@ def stack_rows(
             b[row, size:] = data[j].b[-1]
         return Block(clients, make(design(clients, n), b, w, o))
 
-    sparse = [j for j in members if is_sparse(data[j].A)]
-    blocks = [block([j]) for j in sparse]
-    dense = sorted(set(members) - set(sparse), key=length)
-    for n, group in groupby(dense, key=length):
+    blocks = [block([j]) for j in members if issparse(data[j].A)]
+    dense = (j for j in sorted(members) if not issparse(data[j].A))
+    for n, group in groupby(sorted(dense, key=length), key=length):
         blocks += [block(chunk) for chunk in chunks(list(group), 8 * n * d)]
     return blocks
 

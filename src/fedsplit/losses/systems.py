@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -40,9 +40,8 @@ class Latest:
         """``make()``, or what it returned the last time if the key was the same."""
         latest = self._made.get(name)
         if latest is None or latest[0] != key:
-            latest = key, make()
-            self._made[name] = latest
-        return cast(Made, latest[1])
+            latest = self._made[name] = key, make()
+        return latest[1]
 
 
 class Solver(Protocol):

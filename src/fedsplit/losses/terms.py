@@ -126,8 +126,7 @@ class Terms(ABC):
 
         0 for a quadratic; inf if nothing is known.
         """
-        norm, _ = self.concordance(None)
-        length = norms(H)
+        norm, length = self.concordance(None)[0], norms(H)
         return namespace(norm).where((norm == 0) | (length == 0), 0.0, norm * length)
 
     def floor(self) -> Array:
@@ -138,9 +137,8 @@ class Terms(ABC):
 
     def values(self, start: Array, end: Array, shares: Sequence[float]) -> Array:
         """f_j on the way between two ``eta``, (k, len(shares)): a share of 1 is the end."""
-        way = end - start
-        values = [self.value(end + (t - 1.0) * way) for t in shares]
-        return namespace(values[0]).stack(values, axis=1)
+        values = [self.value(end + (t - 1.0) * (end - start)) for t in shares]
+        return namespace(end).stack(values, axis=1)
 
     def steady(self, X: Array, eta: Array) -> Array:
         """The radius of a ball around x_j in which ∇²f_j is constant, rounding counted, (k,).
@@ -185,12 +183,8 @@ class Terms(ABC):
 
     def take(self, rows: list[int] | slice) -> Self:
         """The terms of some of the clients; those of a slice share their arrays with these."""
-        cut = {
-            field.name: getattr(self, field.name)[rows]
-            for field in fields(self)
-            if field.name != "phi"
-        }
-        return replace(self, **cut)
+        names = [field.name for field in fields(self) if field.name != "phi"]
+        return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
     def expression(self, cp: Any, j: int, u: Any) -> Any:
         """Client j's terms as a CVXPY expression in the variable u; None if there is none.

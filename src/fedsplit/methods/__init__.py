@@ -127,22 +127,20 @@ def default_method(
     takes the place of the latter, as its step does not depend on the delays, and on a device
     ``LBFGS``, which needs the sums of gradients alone.
     """
-    m = clients.m
-    d = clients.d
-    vectors = ""
+    fits = affordable(clients.m, clients.d)
+    hessians = f"Hessians of {clients.m} clients × {clients.d} coordinates are "
+    reason = hessians + ("affordable" if fits else "too large")
     if not clients.hessians:
-        vectors = "the clients cannot compute their Hessians"
-    elif not affordable(m, d):
-        vectors = f"Hessians of {m} clients × {d} coordinates are too large"
-    reason = f"Hessians of {m} clients × {d} coordinates are affordable"
+        reason = "the clients cannot compute their Hessians"
+    sent = fits and clients.hessians
     if state is not None:
         reason = "it continues from its state"
-        vectors = "" if isinstance(state, InformationState) else reason
-    method: Method[Any] = FedSplitInformation(wait=participation < 1.0)
-    if vectors:
-        method = QuasiNewton()
-        if asynchronous:
-            method = DAvePG()
-        elif device:
-            method = LBFGS()
-    return method, f"method: {method.described()} ({vectors or reason})"
+        sent = isinstance(state, InformationState)
+    method: Method[Any] = QuasiNewton()
+    if sent:
+        method = FedSplitInformation(wait=participation < 1.0)
+    elif asynchronous:
+        method = DAvePG()
+    elif device:
+        method = LBFGS()
+    return method, f"method: {method.described()} ({reason})"

@@ -73,10 +73,8 @@ class AsynchronousInformation(FedSplitInformation):
 
     def start(self, x0: Array, m: int) -> Dialogue[InformationState]:
         begun = yield from super().start(x0, m)
-        nothing = np.zeros((m, len(x0)))
-        zeros = np.zeros(m)
+        nothing, zeros, everyone = np.zeros((m, len(x0))), np.zeros(m), np.ones(m, dtype=bool)
         nobody = np.zeros(m, dtype=np.int64)
-        everyone = np.ones(m, dtype=bool)
         arrivals = Arrivals(nothing, nothing, zeros, zeros, x0, zeros, nobody, everyone)
         # x is what everybody is asked about first, and nothing is compared with 0
         return begun._replace(x=x0, arrivals=arrivals)

@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
 from fedsplit.arrays import EPS, Array
 from fedsplit.clients.questions import Gradient
 from fedsplit.dialogue import Dialogue
@@ -62,8 +60,7 @@ class CG(StepMethod[CGState]):
 
     def start(self, x0: Array, m: int) -> Dialogue[CGState]:
         g = total("CG", (yield Gradient(x0)))
-        nothing = np.zeros_like(x0)
-        state = CGState(x0, g, -g, nothing, nothing, 1.0, 0.0, _norm(x0))
+        state = CGState(x0, g, -g, 0.0 * x0, 0.0 * x0, 1.0, 0.0, _norm(x0))
         return (yield from self.update(state)) or state
 
     def update(self, state: CGState) -> Dialogue[CGState | None]:
@@ -71,31 +68,25 @@ class CG(StepMethod[CGState]):
         if _norm(g) <= EPS * L * reach:
             return None
         length = _norm(p)
-        sigma = 1.0
-        if reach > 0:
-            sigma = reach / length
+        sigma = reach / length if reach > 0 else 1.0
         Hp = (total("CG", (yield Gradient(x + sigma * p))) - g) / sigma
         L = max(L, _norm(Hp) / length)
-        curvature = _dot(p, Hp)
+        curvature = float(p @ Hp)
         before = _norm(p_before)
         rounding = self.roundoff * L * before * (before + length)
-        asymmetry = abs(_dot(p_before, Hp) - _dot(p, Hp_before))
+        asymmetry = abs(p_before @ Hp - p @ Hp_before)
         if not asymmetry <= self.affine * before * _norm(Hp) + rounding:
             raise InputError(
                 "CG: the gradient is not affine, so these costs are not quadratic: use LBFGS()"
             )
         if not curvature > 0:  # flat along p, which only rounding makes of a gradient of F
             return None
-        s = _dot(g, g) / curvature
+        s = float(g @ g) / curvature
         x = x + s * p
         g_next = g + s * Hp
-        p_next = -g_next + _dot(g_next, g_next) / _dot(g, g) * p
+        p_next = -g_next + (g_next @ g_next) / (g @ g) * p
         return CGState(x, g_next, p_next, p, Hp, s, L, max(reach, _norm(x), s * length))
 
 
-def _dot(a: Array, b: Array) -> float:
-    return float(a @ b)
-
-
 def _norm(a: Array) -> float:
-    return math.sqrt(_dot(a, a))
+    return math.sqrt(a @ a)

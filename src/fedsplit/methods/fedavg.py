@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fedsplit.arrays import Array, column_means
 from fedsplit.clients.question import Answer
@@ -75,12 +75,11 @@ class FedAvg(StepMethod[FedAvgState]):
 
     def update(self, state: FedAvgState) -> Dialogue[FedAvgState]:
         x, s, t = state
-        step = s / (1.0 + self.decay * t)
-        steps = self.epochs or self.local_steps
-        if self.batch is None:
-            answer: Answer = yield Descend(x, step, steps)
-        else:
-            answer = yield StochasticDescend(x, step, steps, self.batch, self.epochs is not None)
+        step, steps = s / (1.0 + self.decay * t), self.epochs or self.local_steps
+        question: Any = Descend(x, step, steps)
+        if self.batch is not None:
+            question = StochasticDescend(x, step, steps, self.batch, self.epochs is not None)
+        answer: Answer = yield question
         if answer.present.any():  # the average is over those who were drawn
             x = column_means(answer.present_rows())
         return FedAvgState(x, s, t + 1)

@@ -14,7 +14,6 @@ from fedsplit.clients.question import Answer
 from fedsplit.clients.questions import Evaluate, Gradient
 from fedsplit.dialogue import Dialogue
 from fedsplit.methods.method import (
-    CurvatureBounds,
     FirstOrder,
     StepMethod,
     evaluated,
@@ -72,12 +71,11 @@ class GD(StepMethod[GDState]):
         number(f"{self._name}: growth", self.growth, least=1.0, strict=False)
 
     def start(self, x0: Array, m: int) -> Dialogue[GDState]:
-        s = self.step
-        everywhere = True
+        s, everywhere = self.step, True
         if s is None:
             bounds = yield from total_curvature(self._name, x0)
             everywhere = bounds.everywhere
-            s = self._first_step(bounds) if everywhere else 1.0 / bounds.L
+            s = self._first_step(bounds.ell, bounds.L) if everywhere else 1.0 / bounds.L
         x = prox_or_same(self.penalty, x0, s)
         known = None if everywhere else (yield from evaluated(self._name, x))
         return GDState(x, (x0 - x) / s, x, s, known)
@@ -97,9 +95,7 @@ class GD(StepMethod[GDState]):
             return after._replace(s=self.growth * state.s, known=ahead)
         return state._replace(s=0.5 * state.s, theta=1.0)
 
-    def _first_step(self, bounds: CurvatureBounds) -> float:
-        """s, by ℓ and L of F that hold everywhere."""
-        return fedgd_step(bounds.ell, bounds.L)
+    _first_step = staticmethod(fedgd_step)  # s, by ℓ and L of F that hold everywhere
 
     def _after(self, state: GDState, gradient: Array) -> GDState:
         """The state after a step with this gradient at y."""
@@ -147,14 +143,12 @@ class AGD(GD):
 
     hazard = "the step is above 1/L of the sum F: pass a smaller step"
 
-    def _first_step(self, bounds: CurvatureBounds) -> float:
-        return 1.0 / bounds.L
+    _first_step = staticmethod(lambda ell, L: 1.0 / L)
 
     def _after(self, state: GDState, gradient: Array) -> GDState:
         after = super()._after(state, gradient)
         move = after.x - state.x
-        theta = state.theta
-        if (gradient + after.subgradient) @ move > 0:  # the momentum points uphill
-            theta = 1.0
+        uphill = (gradient + after.subgradient) @ move > 0
+        theta = 1.0 if uphill else state.theta
         theta_next = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * theta**2))
         return after._replace(y=after.x + (theta - 1.0) / theta_next * move, theta=theta_next)

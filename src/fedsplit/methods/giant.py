@@ -46,14 +46,12 @@ class GIANT(StepMethod[GiantState]):
     state_type = GiantState
 
     def start(self, x0: Array, m: int) -> Dialogue[GiantState]:
-        nothing = np.zeros_like(x0)
-        return (yield from self.update(GiantState(x0, nothing, nothing, 1.0, "gradient")))
+        return (yield from self.update(GiantState(x0, 0.0 * x0, 0.0 * x0, 1.0, "gradient")))
 
     def update(self, state: GiantState) -> Dialogue[GiantState]:
         x, g, p, s, phase = state
         if phase == "gradient":
-            g = total("GIANT", (yield Gradient(x)))
-            return GiantState(x, g, np.zeros_like(x), s, "direction")
+            return GiantState(x, total("GIANT", (yield Gradient(x))), 0.0 * x, s, "direction")
         if phase == "direction":
             answer: Answer = yield Direction(x, g)
             # each m f_j stands for F, and the directions are averaged

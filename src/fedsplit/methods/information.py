@@ -153,18 +153,16 @@ class FedSplitInformation(Method[InformationState]):
                 f"{type(self).__name__}: {m} Hessians of {d} × {d} numbers are too large for the "
                 "server: use QuasiNewton() or LBFGS(), which ask for vectors"
             )
-        zeros, unknown = np.zeros_like(x0), np.full(m, np.nan)
+        unknown = np.full(m, np.nan)
         # under a penalty, a subgradient is known after the first minimisation
-        slope = zeros if self.penalty is None else np.full_like(x0, np.nan)
-        nothing = Expansions.none(x0, m)
-        reach, still = self.first_reach, self.first_reach == 0.0
+        slope = 0.0 * x0 if self.penalty is None else np.full_like(x0, np.nan)
+        nothing, reach = Expansions.none(x0, m), self.first_reach
         return InformationState(
-            zeros, slope, x0, slope, nothing, unknown, reach, still, unknown, unknown
+            0.0 * x0, slope, x0, slope, nothing, unknown, reach, reach == 0.0, unknown, unknown
         )
 
     def update(self, state: InformationState) -> Dialogue[InformationState]:
-        answer = yield from answers(self.question(state), self.wait)
-        return self.after(state, answer)
+        return self.after(state, (yield from answers(self.question(state), self.wait)))
 
     def question(self, state: InformationState) -> LocalModel:
         """What all clients are asked in a round."""
@@ -354,11 +352,8 @@ def evidence_of(answer: Answer, models: Expansions, origin: Array) -> Evidence |
     if not answer.complete:
         return None
     parts = answer.parts
-    known = {"value": parts["values"][:, 0], "origin": origin}
-    spread = parts["spread"]
-    hessians = packed(models.B)
+    scalars = ProofScalars.of(parts | {"value": parts["values"][:, 0], "origin": origin})
+    hessians, spread = packed(models.B), parts["spread"]
     if "hessian_at_x" in parts:
-        hessians = parts["hessian_at_x"]
-        spread = np.zeros_like(spread)
-    scalars = ProofScalars.of(parts | known)
+        hessians, spread = parts["hessian_at_x"], np.zeros_like(spread)
     return Evidence(parts["slope"], spread, hessians, scalars, margin=answer.margin)

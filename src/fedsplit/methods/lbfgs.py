@@ -10,7 +10,7 @@ import numpy as np
 
 from fedsplit.arrays import EPS, Array
 from fedsplit.dialogue import Dialogue
-from fedsplit.methods.method import Method, check_settings, evaluated
+from fedsplit.methods.method import StepMethod, evaluated
 from fedsplit.methods.server_step import proximal_gradient
 from fedsplit.penalties.penalty import Penalty, inside
 
@@ -61,10 +61,7 @@ class Pairs(NamedTuple):
 class Compact:
     """The matrix B of L-BFGS, γI - WᵀK⁻¹W, known by its products (Byrd, Nocedal, Schnabel, 1994).
 
-    Attributes
-    ----------
-    largest : float
-        Its largest eigenvalue.
+    ``largest`` is its largest eigenvalue.
     """
 
     def __init__(self, pairs: Pairs) -> None:
@@ -97,7 +94,7 @@ class LBFGSState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LBFGS(Method[LBFGSState]):
+class LBFGS(StepMethod[LBFGSState]):
     """L-BFGS (Liu and Nocedal, 1989): one question per round, F and its gradient at a trial point.
 
     A trial point at which F does not fall enough is refused, and a quarter of the step is tried in
@@ -129,9 +126,6 @@ class LBFGS(Method[LBFGSState]):
     unanimous = True
     device = "sums"
     state_type = LBFGSState
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
     def described(self) -> str:
         return f"L-BFGS with a memory of {self.memory}: clients send values and gradients"
@@ -181,9 +175,6 @@ class LBFGS(Method[LBFGSState]):
 
     def iterate(self, state: LBFGSState) -> Array:
         return state.x + state.p
-
-    def step_of(self, state: LBFGSState) -> float:
-        return state.s
 
     def smooth_value(self, state: LBFGSState) -> float:
         return state.F

@@ -30,16 +30,7 @@ class State(Protocol):
         """The server's point, (d,)."""
 
 
-class StateWithStep(State, Protocol):
-    """The state of a method that has a step."""
-
-    @property
-    def s(self) -> float:
-        """The step."""
-
-
 S = TypeVar("S", bound=State)
-T = TypeVar("T", bound=StateWithStep)
 
 
 class Evidence(NamedTuple):
@@ -202,10 +193,8 @@ class Method(ABC, Generic[S]):
 
 def settings_of(kind: Any) -> dict[str, tuple[str, bool]]:
     """By name, the type of every setting of a method in words, and whether it may be None."""
-    if not is_dataclass(kind):
-        return {}
     found = {}
-    for each in fields(kind):
+    for each in fields(kind) if is_dataclass(kind) else ():
         words = each.type.__name__ if isinstance(each.type, type) else str(each.type)
         word, _, none = words.partition(" | ")
         if each.init:
@@ -231,13 +220,13 @@ def check_settings(method: Method[Any]) -> None:
             check_penalty(value)
 
 
-class StepMethod(Method[T]):
+class StepMethod(Method[S]):
     """A method with a step s in its state, whose settings are checked."""
 
     def __post_init__(self) -> None:
         check_settings(self)
 
-    def step_of(self, state: T) -> float:
+    def step_of(self, state: Any) -> float | Array:
         return state.s
 
 
@@ -249,9 +238,8 @@ def estimated_gap(move: Array, s: float | Array) -> float:
 
 def average(z: Array, s: float, penalty: Penalty | None) -> Array:
     """argmin_x g(x) + Σ_j ‖x - z_j‖²/(2s) = prox_{(s/m)g}(mean z): the mean without a penalty."""
-    mean = column_means(z)
     # the m terms of 1/(2s) each are one of m/(2s), whose prox has the step s/m
-    return mean if penalty is None else prox_or_same(penalty, mean, s / z.shape[0])
+    return prox_or_same(penalty, column_means(z), s / z.shape[0])
 
 
 def subgradient_of_average(x: Array, z: Array, s: float) -> Array:
@@ -261,8 +249,7 @@ def subgradient_of_average(x: Array, z: Array, s: float) -> Array:
 
 def prox_question(solver: ProxSolver | None, v: Array, s: float, x: Array, z: Array) -> Prox:
     """The question for prox_{s f_j}(v_j), whose solver starts at x, z_j or v_j, as it states."""
-    solver = solver or ExactProx()
-    return Prox(v, s, start_of(solver, x, z), solver)
+    return Prox(v, s, start_of(solver or ExactProx(), x, z), solver or ExactProx())
 
 
 def with_papers_step(solver: ProxSolver | None, x0: Array) -> Dialogue[ProxSolver | None]:
@@ -293,9 +280,8 @@ def curvatures(x0: Array, batch: int | None = None) -> Dialogue[tuple[Answer, bo
     the expected smoothness of minibatches where these are of ``batch`` rows.
     """
     answer: Answer = yield Curvature() if batch is None else BatchCurvature(batch)
-    bounds = answer.present_rows()
-    xp = namespace(bounds)
-    everywhere = bool(xp.all(xp.isfinite(bounds[:, 1])))
+    L = answer.present_rows()[:, 1]
+    everywhere = bool(namespace(L).all(namespace(L).isfinite(L)))
     if not everywhere:  # the next best thing, which holds near x0 alone
         answer = yield Curvature(x0) if batch is None else BatchCurvature(batch, x0)
     return answer, everywhere
@@ -315,9 +301,7 @@ def choose_step(
     given: float | None, rule: Callable[[float, float], float], x0: Array, batch: int | None = None
 ) -> Dialogue[float]:
     """The given step, or the rule's at ℓ* and L*, see ``extreme_curvature``."""
-    if given is not None:
-        return float(given)
-    return step_from((yield from extreme_curvature(x0, batch)), rule)
+    return float(given or step_from((yield from extreme_curvature(x0, batch)), rule))
 
 
 def step_from(bounds: CurvatureBounds, rule: Callable[[float, float], float]) -> float:

@@ -60,14 +60,11 @@ class Scaffnew(StepMethod[ScaffnewState]):
             raise InputError(f"Scaffnew: probability must be at most 1, not {self.probability!r}")
 
     def start(self, x0: Array, m: int) -> Dialogue[ScaffnewState]:
-        s = self.step
-        p = self.probability
+        s, p = self.step, self.probability
         if s is None or p is None:
             bounds = yield from extreme_curvature(x0)
-            if s is None:
-                s = step_from(bounds, lambda _, L: 1.0 / L)
-            if p is None:
-                p = max(0.01, math.sqrt(bounds.ell / bounds.L))  # at most 100 steps on average
+            s = s or step_from(bounds, lambda _, L: 1.0 / L)
+            p = p or max(0.01, math.sqrt(bounds.ell / bounds.L))  # at most 100 steps on average
         return ScaffnewState(x0, zero_rows(x0, m), s, p, 0)
 
     def update(self, state: ScaffnewState) -> Dialogue[ScaffnewState]:

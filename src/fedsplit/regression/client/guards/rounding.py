@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
 from fedsplit.arrays import Array, dots, extreme_eigenvalues, matvec, norms
 from fedsplit.clients.local_models import LocalModel, ModifiedScore
@@ -46,7 +47,7 @@ from fedsplit.losses.designs import DenseDesign
 from fedsplit.losses.least_squares import LeastSquares, QuadraticTerms, ReducedTerms
 from fedsplit.losses.linear import LinearTerms, RowTerms
 from fedsplit.losses.multinomial import MultinomialTerms
-from fedsplit.losses.observations import Observations, is_sparse, read
+from fedsplit.losses.observations import Observations, read
 from fedsplit.losses.terms import Block, Terms
 from fedsplit.regression.client.guards.rules import NO_DIRECTIONS
 from fedsplit.statistic import RowSum
@@ -379,7 +380,7 @@ class RoundedTerms(QuadraticTerms):
 def rounded_terms(data: Sequence[Observations]) -> RoundedTerms:
     """The terms of clients with these rows; sums over rows are the nearest to the exact ones."""
     parts = [
-        _rounded_sums(np.asarray(A.toarray() if is_sparse(A) else A), b - o, w)
+        _rounded_sums(np.asarray(A.toarray() if issparse(A) else A), b - o, w)
         for A, b, w, o in data
     ]
     return RoundedTerms(*(np.array(part) for part in zip(*parts, strict=True)))
