@@ -8,27 +8,34 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from typing import Any, Self
+from dataclasses import dataclass
+from functools import partial
+from typing import Self
 
-from fedsplit.channels.ray.cluster import RayError, connect, ray
-from fedsplit.channels.ray.workers import RESTARTS, limit_memory
+from fedsplit.channels.channel import Request
+from fedsplit.channels.ray.cluster import connect
+from fedsplit.channels.ray.workers import RayChannel
+from fedsplit.clients.question import Question
 from fedsplit.errors import InputError
 from fedsplit.federation.site.site import Site
 from fedsplit.federation.transport import Arrivals
-from fedsplit.texts import one_line
-from fedsplit.threads import one_blas_thread
 
 
-class _Worker:
-    def __init__(self, opened: Callable[[], Site], memory: int | None) -> None:
-        one_blas_thread().__enter__()  # for as long as the process lives
-        if memory is not None:
-            limit_memory(memory)
+@dataclass(frozen=True)
+class _SiteMessage(Question):
+    content: bytes
+
+    answer_type = bytes
+
+
+class _SiteCohort:
+    def __init__(self, name: str, opened: Callable[[], Site]) -> None:
+        self.names = [name]
         self._site = opened()
 
-    def reply(self, message: bytes) -> bytes:
-        return self._site.reply(message)
+    def answer(self, request: Request) -> bytes:
+        assert isinstance(request.question, _SiteMessage)
+        return self._site.reply(request.question.content)
 
 
 class RayTransport:
@@ -58,18 +65,15 @@ class RayTransport:
         memory: int | None = None,
     ) -> None:
         connect(address)
-        # No core is reserved, so that there can be more workers than cores.
-        actor = ray.remote(num_cpus=0, max_restarts=RESTARTS, max_task_retries=RESTARTS)(_Worker)
-        self._workers: dict[str, Any] = {
-            name: actor.remote(opened, memory) for name, opened in sites.items()
-        }
-        try:
-            # seconds in which all workers have to be there
-            ray.get([each.reply.remote(b"") for each in self._workers.values()], timeout=300.0)
-        except RayError as error:
-            self.close()
-            what = one_line(str(getattr(error, "cause", None) or error), 300)
-            raise InputError(f"a site on Ray cannot be opened: {what}") from None
+        self._names = list(sites)
+        cohorts = [partial(_SiteCohort, *each) for each in sites.items()]
+        self._channel = RayChannel(cohorts, [[name] for name in sites], memory)
+        everybody = dict.fromkeys(range(len(sites)), Request(_SiteMessage(b"")))
+        # seconds in which all workers have to be there
+        for reply in self._channel.ask(everybody, timeout=300.0).values():
+            if reply.outcome != "answer":
+                self.close()
+                raise InputError(f"a site on Ray cannot be opened: {reply.text}")
 
     def __enter__(self) -> Self:
         return self
@@ -80,27 +84,18 @@ class RayTransport:
     def exchange(self, messages: Mapping[str, bytes], seconds: float, largest: int) -> Arrivals:
         deadline = time.monotonic() + seconds
         waiting = {
-            self._workers[name].reply.remote(message): name
-            for name, message in messages.items()
-            if name in self._workers
+            at: Request(_SiteMessage(messages[name]))
+            for at, name in enumerate(self._names)
+            if name in messages
         }
-        try:
-            while waiting and (left := deadline - time.monotonic()) > 0:
-                ready, _ = ray.wait(list(waiting), timeout=left)
-                for reference in ready:
-                    name = waiting.pop(reference)
-                    with suppress(RayError):  # a worker that keeps dying does not reply
-                        reply = ray.get(reference)
-                        if len(reply) <= largest:
-                            yield name, reply
-        finally:
-            for reference in waiting:
-                with suppress(RayError, ValueError, TypeError):
-                    ray.cancel(reference)
+        self._channel.post(waiting)
+        while waiting and (left := deadline - time.monotonic()) > 0:
+            for at, reply in self._channel.collect(left).items():
+                # one that keeps dying does not reply, and of an earlier exchange nothing is read
+                asked = waiting.pop(at, None) is not None
+                if asked and reply.outcome == "answer" and len(reply.value) <= largest:
+                    yield self._names[at], reply.value
 
     def close(self) -> None:
         """End the workers."""
-        for worker in self._workers.values():
-            with suppress(RayError, ValueError):
-                ray.kill(worker)
-        self._workers = {}
+        self._channel.close()
