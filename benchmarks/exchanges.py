@@ -15,7 +15,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from fedsplit.federation import authority
-from fedsplit.federation.transport.https import HttpsTransport, serve
+from fedsplit.federation.transport.https.coordinator import HttpsTransport
+from fedsplit.federation.transport.https.site import serve
 
 HOST = "127.0.0.1"
 MESSAGE = os.urandom(1000)

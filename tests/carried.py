@@ -16,7 +16,9 @@ from fedsplit.federation.site.site import Site
 from fedsplit.federation.study import Study
 from fedsplit.federation.transport import Arrivals, Transport
 from fedsplit.federation.transport.files import FileTransport, answer_files
-from fedsplit.federation.transport.https import ConnectionLimits, HttpsTransport, serve
+from fedsplit.federation.transport.https.coordinator import HttpsTransport
+from fedsplit.federation.transport.https.site import serve
+from fedsplit.federation.transport.https.wire import ConnectionLimits
 from fedsplit.federation.transport.on_ray import RayTransport
 from fedsplit.testing import Federation
 

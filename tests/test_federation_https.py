@@ -29,16 +29,21 @@ import aiohttp.web
 
 from fedsplit.errors import InputError
 from fedsplit.federation import authority
-from fedsplit.federation.transport import https
-from fedsplit.federation.transport.https import (
+from fedsplit.federation.transport.https import coordinator
+from fedsplit.federation.transport.https.coordinator import HttpsTransport
+from fedsplit.federation.transport.https.site import serve
+from fedsplit.federation.transport.https.wire import (
+    FRAME,
+    INSTANCE,
+    NAME,
     PIECE,
+    PROTOCOL,
     TICKET,
+    Closing,
     ConnectionLimits,
-    HttpsTransport,
     PartialMessage,
     Unexpected,
     send,
-    serve,
 )
 
 HOST = "127.0.0.1"
@@ -173,7 +178,7 @@ class Hand:
         self._runner = asyncio.Runner()
         self._site = site
         self._url = f"https://{HOST}:{transport.port}/"
-        self._headers = {https.INSTANCE: os.urandom(8).hex()} | headers
+        self._headers = {INSTANCE: os.urandom(8).hex()} | headers
 
     def __enter__(self) -> Hand:
         self._runner.run(self._open())
@@ -188,7 +193,7 @@ class Hand:
         context = authority.tls_context(self._site, "site")
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context))
         self.socket = await self._session.ws_connect(
-            self._url, headers=self._headers, protocols=(https.PROTOCOL,), max_msg_size=https.FRAME
+            self._url, headers=self._headers, protocols=(PROTOCOL,), max_msg_size=FRAME
         )
 
     async def _close(self) -> None:
@@ -297,7 +302,7 @@ def test_a_site_that_sends_what_nobody_asked_for_is_disconnected(
                     hand.text("anything")
                 case "short":
                     hand.frame(ticket)
-            assert hand.closed() == https.UNEXPECTED
+            assert hand.closed() == Closing.UNEXPECTED
         assert found.pop("bob") == b"owt"
         assert found == ({"ada": b"first"} if kind == "answered" else {})
 
@@ -481,7 +486,7 @@ def test_a_site_that_is_silent_is_given_up(made: Path) -> None:
 def test_a_site_speaks_for_itself_alone(transport: HttpsTransport, made: Path) -> None:
     with (
         joined(transport, made / "bob"),
-        Hand(transport, made / "ada", **{https.NAME: "bob"}) as ada,
+        Hand(transport, made / "ada", **{NAME: "bob"}) as ada,
     ):
         until(lambda: transport.connected == ["ada", "bob"])
         with asking(transport, ada=b"for ada", bob=b"for bob") as found:
@@ -504,7 +509,7 @@ def test_a_name_that_is_in_use_is_not_given_twice(transport: HttpsTransport, mad
 def test_a_connection_of_the_same_process_takes_the_place_of_the_one_before(
     transport: HttpsTransport, made: Path
 ) -> None:
-    same = {https.INSTANCE: "7"}
+    same = {INSTANCE: "7"}
     with Hand(transport, made / "ada", **same) as dead:
         until(lambda: transport.connected == ["ada"])
         with (
@@ -514,7 +519,7 @@ def test_a_connection_of_the_same_process_takes_the_place_of_the_one_before(
             ticket, message = hand.question()
             hand.send(ticket, message + b"!")
         assert found == {"ada": b"one!"}
-        assert dead.closed() == https.UNEXPECTED
+        assert dead.closed() == Closing.UNEXPECTED
 
 
 def test_a_site_that_comes_back_gets_its_message_again(patient: HttpsTransport, made: Path) -> None:
@@ -642,8 +647,8 @@ def test_who_has_not_the_right_certificate_is_not_heard(
     heads = (
         f"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
         f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {'A' * 22}==\r\n"
-        f"Sec-WebSocket-Protocol: {https.PROTOCOL}\r\n{https.INSTANCE}: 1\r\n"
-        f"{https.NAME}: bob\r\n\r\n"
+        f"Sec-WebSocket-Protocol: {PROTOCOL}\r\n{INSTANCE}: 1\r\n"
+        f"{NAME}: bob\r\n\r\n"
     )
     with HttpsTransport(home, HOST, 0, limits=PROMPT) as transport:
         content = b""
@@ -819,7 +824,7 @@ def test_a_certificate_that_ends_on_an_open_connection_is_refused_until_there_is
         joined(transport, ada) as said,
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(https, "datetime", Later)
+            patch.setattr(coordinator, "datetime", Later)
             until(lambda: "the certificate of ada expired on" in "".join(said))
             assert transport.connected == []
         until(lambda: transport.connected == ["ada"])  # by the clock of now it is valid again
@@ -923,7 +928,7 @@ def test_connections_without_a_certificate_keep_nobody_out(made: Path, kind: str
             assert ask(transport, ada=b"one") == {"ada": b"eno"}
             until(lambda: sum(not closed(each) for each in attack) <= limits.pending)
         stack.close()
-        until(lambda: not transport._pending)
+        until(lambda: not transport._listener.pending)
 
 
 def test_many_prompt_connections_of_one_address_are_all_served(made: Path) -> None:
@@ -944,7 +949,7 @@ def test_so_many_connections_that_all_places_are_taken_keep_nobody_out(made: Pat
         for _ in range(40):
             stack.enter_context(socket.create_connection((HOST, transport.port)))
         with joined(transport, made / "ada"):
-            until(lambda: len(transport._pending) <= 10)
+            until(lambda: len(transport._listener.pending) <= 10)
             assert ask(transport, ada=b"one") == {"ada": b"eno"}
 
 
@@ -964,7 +969,7 @@ def test_a_handshake_and_a_request_have_a_time_and_a_size(made: Path, kind: str)
                 secret.sendall(contents.get(kind, b""))
             until(lambda: closed(secret))
         assert transport.connected == []
-        until(lambda: not transport._pending)
+        until(lambda: not transport._listener.pending)
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "OPTIONS"])
@@ -974,8 +979,8 @@ def test_nothing_but_the_websocket_is_served(
     context = authority.tls_context(made / "ada", "site")
     upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
     key = {"Sec-WebSocket-Key": "A" * 22 + "=="}
-    own = {https.INSTANCE: "1", "Sec-WebSocket-Protocol": https.PROTOCOL}
-    for headers in ({}, own, upgrade | own, upgrade | key, upgrade | key | {https.INSTANCE: "1"}):
+    own = {INSTANCE: "1", "Sec-WebSocket-Protocol": PROTOCOL}
+    for headers in ({}, own, upgrade | own, upgrade | key, upgrade | key | {INSTANCE: "1"}):
         connection = HTTPSConnection(HOST, transport.port, context=context, timeout=30)
         connection.request(method, "/", headers=headers)
         answer = connection.getresponse()
@@ -1247,7 +1252,7 @@ def test_another_web_server_is_not_taken_for_a_coordinator(status: int) -> None:
 class Crooked:
     """A coordinator that sends what it likes, to sites without keys."""
 
-    def __init__(self, frames: list[bytes | str], protocol: str = https.PROTOCOL) -> None:
+    def __init__(self, frames: list[bytes | str], protocol: str = PROTOCOL) -> None:
         self._frames = frames
         self._protocol = protocol
 
@@ -1333,7 +1338,8 @@ def hook(event, arguments):
 sys.addaudithook(hook)
 from pathlib import Path
 from fedsplit.federation import authority
-from fedsplit.federation.transport.https import HttpsTransport, serve
+from fedsplit.federation.transport.https.coordinator import HttpsTransport
+from fedsplit.federation.transport.https.site import serve
 
 home, ada = Path(sys.argv[1]) / "home", Path(sys.argv[1]) / "ada"
 authority.create(home, ["127.0.0.1"])

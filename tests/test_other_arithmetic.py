@@ -19,7 +19,7 @@ pytest.importorskip("aiohttp")
 pytest.importorskip("cryptography")
 
 from fedsplit.federation.coordinator import StudyResult
-from fedsplit.federation.transport.https import HttpsTransport
+from fedsplit.federation.transport.https.coordinator import HttpsTransport
 from fedsplit.testing import Federation
 
 SITES = {f"site{j}": Path(f"examples/randhie/site{j}.csv").absolute() for j in (1, 2, 3)}
@@ -38,7 +38,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fedsplit.federation.site.policy import policy_of
 from fedsplit.federation.site.site import Site
-from fedsplit.federation.transport.https import serve
+from fedsplit.federation.transport.https.site import serve
 folder, key, policy, url, seed = sys.argv[1:]
 key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(key))
 policy = policy_of(json.loads(policy), "policy")

@@ -20,7 +20,8 @@ from carried import HOST, PROMPT, keys_for_https
 from fedsplit.federation.coordinator import StudyResult
 from fedsplit.federation.study import Study
 from fedsplit.federation.transport.files import FileTransport, answer_files
-from fedsplit.federation.transport.https import HttpsTransport, serve
+from fedsplit.federation.transport.https.coordinator import HttpsTransport
+from fedsplit.federation.transport.https.site import serve
 from fedsplit.testing import Federation
 from hospitals import FORMULA, RANDHIE
 from test_site_and_coordinator import Mode, made, study_of

@@ -33,7 +33,7 @@ from fedsplit.federation.coordinator import Interruption as Interruption
 from fedsplit.federation.coordinator import StudyResult as StudyResult
 from fedsplit.federation.site.site import Site as Site
 from fedsplit.federation.transport.files import FileTransport as FileTransport
-from fedsplit.federation.transport.https import HttpsTransport as HttpsTransport
+from fedsplit.federation.transport.https.coordinator import HttpsTransport as HttpsTransport
 from fedsplit.federation.transport.on_ray import RayTransport as RayTransport
 from fedsplit.local.cvxpy_prox import CvxpyProx as CvxpyProx
 from fedsplit.local.gradient import GradientProx as GradientProx

@@ -78,7 +78,8 @@ def create(
     for key in given.keys() & elsewhere.keys():
         raise InputError(f"--set {key}: it is given {elsewhere[key]}")
     if server:
-        from fedsplit.federation.transport.https import address_of  # by files needs no aiohttp
+        # who answers by files needs no aiohttp
+        from fedsplit.federation.transport.https.site import address_of
 
         address_of(server)
         given["server"] = server

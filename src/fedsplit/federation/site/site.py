@@ -167,13 +167,14 @@ class Site:
     def serve(
         self, server: str = "", *, proxy: str | None = None, stop: threading.Event | None = None
     ) -> None:
-        """Answer the coordinator by HTTPS until ``stop`` is set; see ``transport.https.serve``."""
-        from fedsplit.federation.transport import https  # who answers by files needs no aiohttp
+        """Answer the coordinator by HTTPS until ``stop`` is set; see ``transport.https``."""
+        # who answers by files needs no aiohttp
+        from fedsplit.federation.transport.https.site import serve
 
         server = server or self.policy.server
         if not server:
             raise InputError(f"{self.folder / 'site.toml'}: server: where is the coordinator?")
-        https.serve(
+        serve(
             self.reply,
             self.folder,
             server,
