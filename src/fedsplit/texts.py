@@ -10,7 +10,7 @@ def printable(text: str) -> str:
     )
 
 
-def one_line(text: str, longest: int | None = None) -> str:
+def one_line(text: str, longest: int | None = 300) -> str:
     """The text in one line of at most ``longest`` characters, none of which controls a terminal."""
     return printable(" ".join(text.split()))[:longest]
 

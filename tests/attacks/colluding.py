@@ -15,6 +15,7 @@ from fedsplit.errors import InputError
 from fedsplit.federation import masks
 from fedsplit.federation.messages import Inquiry, Response
 from fedsplit.federation.questions import decode_request, encode_request
+from fedsplit.federation.site.admission import admit
 from fedsplit.federation.site.site import Site
 from fedsplit.regression.client.plan import Coding
 from fedsplit.sums import Total
@@ -24,7 +25,7 @@ class UnmaskedSite(Site):
     """A site whose masks everybody else knows, in a study to which every question belongs."""
 
     def _answer(self, inquiry: Inquiry) -> Response:
-        state, _ = self._admit(inquiry)
+        state, _ = admit(self, inquiry)
         study, asked = state.study, digest(inquiry.question)
         rows, _ = self._rows_of(state)
         rows.records = True

@@ -257,7 +257,7 @@ def log_command(
             continue
         joined = entry.event == "answer" and not entry.exchange
         what = f"{entry.event} {entry.exchange or ''}" if not joined else "joined"
-        detail = one_line(entry.detail.partition("\n")[0], 300)
+        detail = one_line(entry.detail.partition("\n")[0])
         head = f"{entry.number:>5}  {_when(entry.time)}  {entry.study.hex()[:8]}  {what:<13}"
         _show(f"{head} {detail}".rstrip(), indent=7)
 

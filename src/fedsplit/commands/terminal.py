@@ -88,7 +88,7 @@ def print_error(error: Exception | str) -> None:
         text += ": name another folder"
     if isinstance(error, ImportError) and error.name:
         text = f"a package that fedsplit needs cannot be imported ({error}): {_mend(error.name)}"
-    typer.echo(f"fedsplit: error: {one_line(in_options(text))}", err=True)
+    typer.echo(f"fedsplit: error: {one_line(in_options(text), None)}", err=True)
 
 
 def _mend(module: str | None) -> str:
@@ -105,7 +105,7 @@ def print_warnings() -> None:
     """From now on, print a warning of the library in one line."""
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
-        typer.echo(f"fedsplit: warning: {one_line(in_options(str(message)))}", err=True)
+        typer.echo(f"fedsplit: warning: {one_line(in_options(str(message)), None)}", err=True)
 
     warnings.showwarning = show
 

@@ -213,6 +213,12 @@ def members(folder: Path) -> list[Holder]:
     return [read_certificate(path)._replace(name=path.stem) for path in _members(folder)]
 
 
+def coordinator(folder: Path) -> tuple[Ed25519PrivateKey, dict[str, str]]:
+    """Return the coordinator's key, and the public keys of the sites in hexadecimal digits."""
+    known = {each.name: each.key.hex() for each in members(folder)}
+    return read_key(folder / "coordinator.key"), known
+
+
 def is_member(folder: Path, name: str, key: bytes) -> bool:
     """Whether the site of this name may connect, and has this key; its file is read anew."""
     try:

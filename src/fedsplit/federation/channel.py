@@ -23,7 +23,6 @@ from fedsplit.federation.messages import (
     LogHead,
     Message,
     Response,
-    one_line,
     read_response,
     write_message,
 )
@@ -31,6 +30,7 @@ from fedsplit.federation.questions import answer_limit, decode_answer, encode_re
 from fedsplit.federation.study import Study
 from fedsplit.federation.transport import Transport
 from fedsplit.fixed_point import Limbs
+from fedsplit.texts import one_line
 
 Check: TypeAlias = Callable[[Mapping[str, Response]], Mapping[str, str]]
 """By site, what is wrong with its answer; sites whose answers can be used are left out."""

@@ -139,8 +139,3 @@ def write_response(key: SigningKey, response: Response) -> bytes:
 def read_response(site: bytes, data: bytes) -> Response:
     """Return the response in some bytes, which the site's key must have signed."""
     return codec.decode(Response, verify(site, "response", data))
-
-
-def one_line(text: str, most: int = 300) -> str:
-    """Return a text of a site as it is shown: one line of printable characters, not too long."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text[:most]).split())

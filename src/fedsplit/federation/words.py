@@ -9,9 +9,9 @@ from textwrap import wrap
 from typing import Any
 
 from fedsplit.federation.keys import in_groups
-from fedsplit.federation.messages import one_line
 from fedsplit.federation.study import Study
 from fedsplit.regression.options import Settings
+from fedsplit.texts import one_line
 
 WIDTH, INDENT = 80, 12
 

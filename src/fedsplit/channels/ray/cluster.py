@@ -77,7 +77,7 @@ def connect(address: str | None) -> None:
         what = "cannot be started on this machine"
         if address is not None:
             what = f"cannot be reached at {address}"
-        raise InputError(f"Ray {what}: {one_line(str(error), 300)}") from None
+        raise InputError(f"Ray {what}: {one_line(str(error))}") from None
     where = "" if address is not None else ray.util.get_node_ip_address()
     if where and not ipaddress.ip_address(where).is_loopback:
         warnings.warn(

@@ -138,7 +138,7 @@ class RayChannel:
         except (TypeError, AttributeError, pickle.PicklingError) as error:
             self.close()
             raise InputError(
-                f"Ray cannot send the clients to a worker: {one_line(str(error), 300)}"
+                f"Ray cannot send the clients to a worker: {one_line(str(error))}"
             ) from None
         except BaseException:
             self.close()
@@ -186,9 +186,7 @@ class RayChannel:
         try:
             yield
         except ConnectionError as error:
-            raise InputError(
-                f"the connection to Ray is lost: {one_line(str(error), 300)}"
-            ) from None
+            raise InputError(f"the connection to Ray is lost: {one_line(str(error))}") from None
 
     def _sent(self, at: int, request: Request) -> Any:
         """The reference of the reply to a request that was sent to a worker."""
@@ -203,15 +201,15 @@ class RayChannel:
             # The same question would fail again, so it is not repeated.
             if isinstance(error.cause, np.linalg.LinAlgError | ArithmeticError):
                 raise error.cause from None  # the run diverges, as it would in this process
-            what = f"{type(error.cause).__name__}: {one_line(str(error.cause), 300)}"
+            what = f"{type(error.cause).__name__}: {one_line(str(error.cause))}"
             return Reply("refused", text=f"client {listed(self.names[at])}: {what}")
         except ActorDiedError as error:
             if error.actor_init_failed:
-                return Reply("refused", text=f"a worker cannot start: {one_line(str(error), 300)}")
+                return Reply("refused", text=f"a worker cannot start: {one_line(str(error))}")
             limit = _limited(self._memory)
             return Reply("failed", text=f"its worker keeps dying: {limit} may be too small")
         except RayError as error:
-            return Reply("failed", text=f"{type(error).__name__}: {one_line(str(error), 300)}")
+            return Reply("failed", text=f"{type(error).__name__}: {one_line(str(error))}")
         return reply
 
     def pids(self) -> list[int]:

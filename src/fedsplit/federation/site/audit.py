@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from fedsplit import fixed_point
 from fedsplit.channels.codec import digest
@@ -47,13 +47,6 @@ class Audit:
     wrong: list[tuple[int, str]] = field(default_factory=list)
 
 
-class _Replay(NamedTuple):
-    """The rows of a study as they were when its questions were answered."""
-
-    rows: StudyRows
-    memory: bytes | None
-
-
 def audited(site: Site, head: LogHead | None = None) -> Audit:
     """Check a record.
 
@@ -72,7 +65,8 @@ def audited(site: Site, head: LogHead | None = None) -> Audit:
     if head is not None and not record.contains(head):
         found.wrong.append((head.number, "is not the one that others have, or is missing"))
     ledgers: dict[int, RecordedLedger] = {}
-    replays: dict[bytes, _Replay] = {}
+    # by study, its rows as they were when it was answered, and what the next answer depends on
+    replays: dict[bytes, tuple[StudyRows, bytes | None]] = {}
     for entry in log:
         if entry.event != "answer":
             continue
@@ -84,9 +78,10 @@ def audited(site: Site, head: LogHead | None = None) -> Audit:
                 found.with_noise += 1
                 continue
             if entry.study not in replays:
-                replays[entry.study] = _Replay(_rows(site, state, ledgers), None)
-            value, memory = _again(site, state, sent, replays[entry.study])
-            replays[entry.study] = replays[entry.study]._replace(memory=memory)
+                replays[entry.study] = _rows(site, state, ledgers), None
+            rows, memory = replays[entry.study]
+            value, memory = _again(site, state, sent, rows, memory)
+            replays[entry.study] = rows, memory
             if value == sent.value:
                 found.exact += 1
             elif _same(site, state, sent, value):
@@ -113,7 +108,8 @@ def recall(site: Site, last: LogHead) -> None:
         own, smallest=1, rows=1, parameters=most, predictor=most, points=most, leverage=None
     )
     answers = [e for e in site.record.log() if e.event == "answer" and e.exchange != JOINING]
-    replays: dict[bytes, _Replay] = {}
+    # by study, its rows as they were when it was answered, and what the next answer depends on
+    replays: dict[bytes, tuple[StudyRows, bytes | None]] = {}
     for study in {each.study for each in answers if each.number > last.number + 1}:
         for entry in (each for each in answers if each.study == study):
             state, sent = _answer(site, entry)
@@ -125,9 +121,10 @@ def recall(site: Site, last: LogHead) -> None:
             if study not in replays:
                 ledger = site.disclosed.ledger(known)
                 rows = StudyRows(site.policy.name, source, known.ids, ledger, rules)
-                replays[study] = _Replay(rows, None)
-            _, memory = _again(site, state, sent, replays[study])
-            replays[study] = replays[study]._replace(memory=memory)
+                replays[study] = rows, None
+            rows, memory = replays[study]
+            _, memory = _again(site, state, sent, rows, memory)
+            replays[study] = rows, memory
 
 
 def _answer(site: Site, entry: LogEntry) -> tuple[StudyState, Sent]:
@@ -153,11 +150,10 @@ def _rows(site: Site, state: StudyState, ledgers: dict[int, RecordedLedger]) -> 
 
 
 def _again(
-    site: Site, state: StudyState, sent: Sent, replay: _Replay
+    site: Site, state: StudyState, sent: Sent, rows: StudyRows, memory: bytes | None
 ) -> tuple[bytes, bytes | None]:
-    request = decode_request(sent.question)
-    request = site.prepared(state.study, replay.rows, request)
-    return site.computed(state, sent.question, request, sent.transcript, replay.rows, replay.memory)
+    request = site.prepared(state.study, rows, decode_request(sent.question))
+    return site.computed(state, sent.question, request, sent.transcript, rows, memory)
 
 
 def _same(site: Site, state: StudyState, sent: Sent, value: bytes) -> bool:

@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -31,12 +30,12 @@ from fedsplit.federation.messages import (
     LogHead,
     Proposal,
     Response,
-    one_line,
     read_message,
     write_response,
 )
 from fedsplit.federation.questions import decode_request, encode_answer, encode_request
 from fedsplit.federation.regression import ANALYSES
+from fedsplit.federation.site.admission import DAY, admit, check_names, check_spent, day, refusals
 from fedsplit.federation.site.audit import Audit, audited, recall
 from fedsplit.federation.site.copies import Copies
 from fedsplit.federation.site.disclosed import DisclosedRows, Known
@@ -45,7 +44,7 @@ from fedsplit.federation.site.overlaps import exposed
 from fedsplit.federation.site.policy import Policy
 from fedsplit.federation.site.record import LOG_SHORT, LogEntry, Record, Sent, StudyState
 from fedsplit.federation.site.rows import StudyRows
-from fedsplit.federation.site.status import DAY, Status, status_of
+from fedsplit.federation.site.status import Status, status_of
 from fedsplit.federation.site.transcript import next_step
 from fedsplit.federation.site.trial import Trial, tried
 from fedsplit.federation.site.words import ColumnReading, described, readings
@@ -53,7 +52,7 @@ from fedsplit.federation.study import Analysis, Study, read_study
 from fedsplit.federation.transport.files import answer_files
 from fedsplit.files import Stamp
 from fedsplit.fixed_point import Limbs
-from fedsplit.texts import printable
+from fedsplit.texts import one_line, printable
 
 logger = logging.getLogger(__name__)
 
@@ -118,9 +117,10 @@ class Site:
         self.record = Record(folder / "site.db", analyses, clock)
         self.disclosed = DisclosedRows(disclosed)
         self.watch = watch
+        self.key = keys.public_bytes(key)
         self._key = key
         self._analyses = analyses
-        self._clock = clock
+        self.clock = clock
         self._draw = draw
         self._lock = threading.Lock()  # one message at a time
         self._said = ""  # what is not said again while a coordinator asks and asks
@@ -229,7 +229,7 @@ class Site:
             for column in study.analysis.columns:
                 if column not in names:
                     raise InputError(f"there is no column {column} here: {nearest(column, names)}")
-            self._check_spent(study, known)
+            check_spent(self.policy, self.disclosed, study, known)
         except StateError:
             raise
         except InputError as error:
@@ -323,11 +323,11 @@ class Site:
         """Raise InputError if a study may not be approved, whatever the rows are."""
         if objection := self._objection(study):
             raise InputError(objection)
-        if study.until and _day(self.record.now()) > study.until:
+        if study.until and day(self.record.now()) > study.until:
             raise InputError(f"the study ended on {study.until}")
 
     def _objection(self, study: Study) -> str:
-        own = keys.public_bytes(self._key)
+        own = self.key
         return study.other_dialogue or self.policy.objection(study, own)
 
     def _approve(self, state: StudyState, detail: str) -> str:
@@ -478,9 +478,9 @@ class Site:
                 raise
             except InputError as error:  # a disk that is not mounted yet, say
                 note = f"waits, as the rows cannot be read: {error}"
-        self._say(f"study {study.hash[:8]}: {note}" if note else "")
+        self.say(f"study {study.hash[:8]}: {note}" if note else "")
 
-    def _say(self, line: str) -> None:
+    def say(self, line: str) -> None:
         """Say something to the owner, once while a coordinator asks and asks."""
         if line and line != self._said:
             self.watch(line)
@@ -489,12 +489,12 @@ class Site:
     def _answer(self, inquiry: Inquiry) -> Response:
         """Answer a question: the stages of one transaction, from top to bottom."""
         # Admit. A question that was answered has the same answer again, and counts once.
-        state, sent = self._admit(inquiry)
+        state, sent = admit(self, inquiry)
         if sent is not None:
             return self._response(inquiry.study, inquiry.number, sent)
         study = state.study
         if why := study.other_dialogue:  # fedsplit was upgraded in between; the study waits
-            self._say(f"study {study.hash[:8]}: {why}")
+            self.say(f"study {study.hash[:8]}: {why}")
             return self._without_answer(inquiry.study, inquiry.number, "failed", why)
 
         # The question: the one that must come next, or one that belongs to the study.
@@ -504,7 +504,7 @@ class Site:
             request, transcript = decode_request(inquiry.question), b""
         answered = self.record.count("answer", study.digest)
         study.analysis.check_request(study, request, answered)
-        self._check_names(request, study)
+        check_names(self.policy.name, study, request)
 
         # The rows, as they were frozen when the study was approved, prepared as the key says.
         rows, known = self._rows_of(state)
@@ -512,7 +512,10 @@ class Site:
             own = request._replace(question=request.preparation, preparation=None)
             self.record.keep_preparation(study.digest, request.key, encode_request(own))
         request = self.prepared(study, rows, request)
-        self._spend(study, known)
+        check_spent(self.policy, self.disclosed, study, known)
+        privacy = getattr(study.analysis, "privacy", None)
+        if privacy is not None:
+            self.disclosed.spend(known, study.digest, privacy.epsilon, privacy.delta)
 
         # Compute, under the rules: thresholds, rounding, the ledger, and noise if it is asked for.
         before = self.record.memory(study.digest)
@@ -561,77 +564,6 @@ class Site:
         hidden = self._mask(state, sent.transcript, len(numbers))
         return fixed_point.subtract(numbers, hidden)
 
-    def _admit(self, inquiry: Inquiry) -> tuple[StudyState, Sent | None]:
-        """The study of a question, and what was sent in answer to this very question before."""
-        state = self.record.study(inquiry.study)
-        if state is None:
-            raise RequestError("this study was not proposed here: propose it again")
-        if inquiry.head is not None and not self.record.contains(inquiry.head):
-            raise StateError(LOG_SHORT)
-        study = state.study
-        if state.decision != "approved":
-            raise RequestError(f"its owner's decision on this study is: {state.decision}")
-        # the policy may have become stricter since the approval
-        if objection := self.policy.objection(study, keys.public_bytes(self._key)):
-            raise RequestError(f"its owner's policy does not allow the study: {objection}")
-        asked = digest(inquiry.question)
-        sent = self.record.sent(study.digest, inquiry.number)
-        if sent is not None:
-            # A mask must never be used for two different answers.
-            if sent.digest != asked:
-                raise RequestError(f"exchange {inquiry.number} was answered to another question")
-            return state, sent
-        if not study.secure:
-            sent = self.record.sent_to(study.digest, asked)
-            if sent is not None:
-                return state, sent
-        self._check_budget(state)
-        return state, None
-
-    def _check_budget(self, state: StudyState) -> None:
-        """Raise RequestError if a study, or a day, has had all that the owner allows."""
-        record, policy, study = self.record, self.policy, state.study
-        refused = self._refusals(state)
-        if refused >= policy.refusals_before_halt:
-            raise RequestError(f"{refused} questions were refused: its owner has to let it go on")
-        now = record.now()
-        if now > self._clock() + DAY:
-            self._say("the clock was set back by more than a day: time goes on from the log's last")
-        approved = record.scalar("SELECT time FROM log WHERE number = ?", state.since)
-        if now > approved + policy.approved_days * DAY:
-            raise RequestError("the approval of the study has ended: its owner has to renew it")
-        if study.until and _day(now) > study.until:
-            raise RequestError(f"the study ended on {study.until}")
-        if record.count("answer", study.digest) >= study.questions:
-            raise RequestError(f"the study has had its {study.questions} questions")
-        today = now - DAY
-        most = policy.questions_per_day
-        if most is not None and record.count("answer", since=today) >= most:
-            raise RequestError(f"its owner allows {most} questions a day (questions_per_day)")
-        most = policy.studies_per_day
-        if most is not None:
-            begun = record.studies_begun(today)
-            if study.digest not in begun and len(begun) >= most:
-                raise RequestError(f"its owner allows {most} studies a day (studies_per_day)")
-
-    def _refusals(self, state: StudyState) -> int:
-        """How many questions were refused since the owner has looked at them."""
-        after = self.record.reviewed(state)
-        return self.record.count("refused", state.study.digest, after=after)
-
-    def _check_names(self, request: Request, study: Study) -> None:
-        """Raise RequestError for a question to another site, or to other sums than it is about."""
-        if request.sums != study.secure:
-            raise RequestError("a question for sums, or for single answers, in the other study")
-        if study.secure and request.m != len(study.members):
-            raise RequestError(f"the sums are of {len(study.members)} sites, not {request.m}")
-        if study.secure:
-            return
-        for each in request.parts:
-            coding = getattr(each, "coding", None)
-            if coding is not None and coding.names != (self.policy.name,):
-                raise RequestError(f"this is {self.policy.name}, and {coding.names} was asked")
-
     def _rows_of(self, state: StudyState) -> tuple[StudyRows, Known]:
         """The rows that a study is answered from."""
         # another process, or another site with the same rows, may have answered meanwhile
@@ -654,25 +586,6 @@ class Site:
                 raise RequestError("a question about coordinates that were never sent")
             return request._replace(preparation=decode_request(kept).question)
         return request
-
-    def _check_spent(self, study: Study, known: Known) -> None:
-        """Raise RequestError if a study with noise would spend more than its owner allows."""
-        privacy, policy = getattr(study.analysis, "privacy", None), self.policy
-        if privacy is None:
-            return
-        epsilon, delta = self.disclosed.spent(known, but=study.digest)
-        most = policy.privacy_epsilon
-        if most is not None and epsilon + privacy.epsilon > most:
-            raise RequestError(f"privacy_epsilon: {epsilon:g} of {most:g} is spent")
-        if policy.limits_noise and delta + privacy.delta > policy.privacy_delta:
-            raise RequestError(f"privacy_delta: {delta:g} of {policy.privacy_delta:g} is spent")
-
-    def _spend(self, study: Study, known: Known) -> None:
-        """Note the ε of a study with noise, if there is enough left."""
-        self._check_spent(study, known)
-        privacy = getattr(study.analysis, "privacy", None)
-        if privacy is not None:
-            self.disclosed.spend(known, study.digest, privacy.epsilon, privacy.delta)
 
     def _end(self, ending: Ending) -> Response:
         """End a study that has its result."""
@@ -700,13 +613,13 @@ class Site:
 
     def _compare(self) -> None:
         """Compare both databases: one that was restored, or lost in a power cut, is older."""
-        last = self.disclosed.head(keys.public_bytes(self._key))
+        last = self.disclosed.head(self.key)
         if not self.record.contains(last):
             raise StateError(LOG_SHORT)
         if self.record.last_answer() > last.number + 1:
             self.watch("what was disclosed is computed again: the machine's record has lost it")
             recall(self, last)
-            self.disclosed.note_head(keys.public_bytes(self._key), self.record.head())
+            self.disclosed.note_head(self.key, self.record.head())
 
     def _record(
         self,
@@ -736,7 +649,7 @@ class Site:
         reason = str(error)
         if not isinstance(error, RequestError):  # it depends on the rows
             reason = "a rule of its owner, or its data, do not allow this answer"
-        if known and self._refusals(known) <= self.policy.refusals_before_halt:
+        if known and refusals(self.record, known) <= self.policy.refusals_before_halt:
             # Random bytes in its entry: the hash, which others see, tells nothing of the reason.
             self.record.append(study, number, "refused", str(error), self._draw(16))
         self.watch(f"exchange {number} was refused: {error}")
@@ -750,7 +663,3 @@ class Site:
         reason: str,
     ) -> Response:
         return Response(study, number, outcome, reason=one_line(reason, 1000))
-
-
-def _day(time: float) -> str:
-    return datetime.fromtimestamp(time, UTC).date().isoformat()

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import date
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedsplit.federation import authority
+from fedsplit.federation.site.admission import DAY, ended, refusals
 from fedsplit.federation.site.record import StudyState
 from fedsplit.federation.study import Study
 
 if TYPE_CHECKING:
     from fedsplit.federation.site.site import Site
-
-DAY = 86400.0
-"""Seconds in which questions and studies of a day are counted."""
 
 
 class StudyStatus(NamedTuple):
@@ -75,21 +73,12 @@ def status_of(site: Site, now: float) -> Status:
 
 
 def _study(site: Site, state: StudyState, now: float) -> StudyStatus:
-    record, study = site.record, state.study
-    answered = record.count("answer", study.digest)
-    refused = record.count("refused", study.digest, after=record.reviewed(state))
-    waits, today = "", datetime.fromtimestamp(now, UTC).date().isoformat()
+    study, waits = state.study, ""
     if state.decision == "undecided":
         waits = "for your decision: site approve, or site decline"
     elif state.decision == "approved":
-        waits = "for the coordinator"
-        approved = record.scalar("SELECT time FROM log WHERE number = ?", state.since)
-        if refused >= site.policy.refusals_before_halt:
-            waits = "halted, for you to look at what was refused: site resume"
-        elif now > approved + site.policy.approved_days * DAY:
-            waits = "for you: the approval has ended, site approve renews it"
-        elif study.until and today > study.until:
-            waits = f"for nobody: it ended on {study.until}"
-        elif study.other_dialogue:
+        waits = ended(site.record, site.policy, state, now)[1] or "for the coordinator"
+        if waits == "for the coordinator" and study.other_dialogue:
             waits = f"for you: {study.other_dialogue}"
+    answered, refused = site.record.count("answer", study.digest), refusals(site.record, state)
     return StudyStatus(study, state.decision, answered, refused, waits)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -26,23 +26,11 @@ from fedsplit.federation.site.record import LOG_SHORT, Record
 from fedsplit.federation.study import Study
 
 
-class Step(NamedTuple):
-    """Where a secure study stands.
+def next_step(record: Record, study: Study, name: str, inquiry: Inquiry) -> tuple[Request, bytes]:
+    """Enter the contributions to the last exchange, and return the question that comes next.
 
-    Attributes
-    ----------
-    request : Request
-        The question to answer.
-    transcript : bytes
-        The hash of all exchanges before it.
+    With it comes the hash of all exchanges before it.
     """
-
-    request: Request
-    transcript: bytes
-
-
-def next_step(record: Record, study: Study, name: str, inquiry: Inquiry) -> Step:
-    """Enter the contributions to the last exchange, and return what this member answers next."""
     known = record.transcript(study.digest)
     if inquiry.number != len(known) + 1:
         raise RequestError(f"exchange {inquiry.number} is not the next one")
@@ -70,7 +58,7 @@ def next_step(record: Record, study: Study, name: str, inquiry: Inquiry) -> Step
     asked = decode_request(inquiry.question)
     if not agrees(own_request._replace(key=""), asked._replace(key="")):
         raise RequestError("the analysis of the study asks another question here")
-    return Step(asked, after)
+    return asked, after
 
 
 def _next_request(study: Study, totals: list[Any]) -> Request:

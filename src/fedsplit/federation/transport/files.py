@@ -49,8 +49,7 @@ class FileTransport:
     @classmethod
     def open(cls, folder: Path, coordinator: Path) -> FileTransport:
         """The transport of the federation whose keys are in the coordinator's folder."""
-        members = {each.name: each.key.hex() for each in authority.members(coordinator)}
-        return cls(folder, authority.read_key(coordinator / "coordinator.key"), members)
+        return cls(folder, *authority.coordinator(coordinator))
 
     def __init__(self, folder: Path, key: SigningKey, members: Mapping[str, str]) -> None:
         self.written: list[Path] = []

@@ -87,8 +87,7 @@ class GridTransport:
     @classmethod
     def open(cls, grid: Grid, coordinator: Path) -> GridTransport:
         """The transport of the federation whose keys are in the coordinator's folder."""
-        members = {each.name: each.key.hex() for each in authority.members(coordinator)}
-        return cls(grid, authority.read_key(coordinator / "coordinator.key"), members)
+        return cls(grid, *authority.coordinator(coordinator))
 
     def exchange(self, messages: Mapping[str, bytes], seconds: float, largest: int) -> Arrivals:
         ends = time.monotonic() + seconds

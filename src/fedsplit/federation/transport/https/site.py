@@ -27,9 +27,9 @@ from cryptography import x509
 
 from fedsplit.errors import InputError, NotAuthorised
 from fedsplit.federation import authority
-from fedsplit.federation.messages import one_line
 from fedsplit.federation.transport.https import wire
 from fedsplit.federation.transport.https.wire import Closing
+from fedsplit.texts import one_line
 
 NOT_OURS = "is not a coordinator of fedsplit, check the address"
 
