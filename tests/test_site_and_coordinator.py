@@ -340,6 +340,8 @@ def test_whatever_a_site_replies_nothing_recorded_about_others_changes(
         answered = [each for each in federation.site(name).record.log() if each.event == "answer"]
         assert found.heads[name].number == answered[-1].number
         assert head.number >= found.heads[name].number
+        last = found.heads[name]
+        assert model.run.logs[name] == f"{last.number}:{last.hash.hex()}"
 
 
 def test_in_a_secure_study_the_coordinator_cannot_choose_a_question(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from fedsplit.clients.question import Question
@@ -63,16 +62,12 @@ class Reply(NamedTuple):
         What went wrong, for the user, with any other outcome.
     seconds : float
         From the question to the reply.
-    heads : mapping of str to str
-        Between organisations, by client, the entry of its log that records the answer, so that a
-        log that is cut short afterwards is noticed. The coordinator says whose it is.
     """
 
     outcome: Outcome
     value: Any = None
     text: str = ""
     seconds: float = 0.0
-    heads: Mapping[str, str] = MappingProxyType({})
 
 
 SILENT = Reply("silent", text="no answer in time")

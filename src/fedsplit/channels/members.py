@@ -38,8 +38,6 @@ class History:
     exchanges : list of Row
         What was asked beside the rounds, and what travelled with their questions. A question that
         has to be repeated counts once.
-    logs : dict of str
-        By client, the number and the hash of the last entry of its log that is known here.
     """
 
     incidents: list[Incident] = field(default_factory=list)
@@ -47,7 +45,6 @@ class History:
     asked: int = 0
     absent_since: dict[int, float] = field(default_factory=dict)
     exchanges: list[Row] = field(default_factory=list)
-    logs: dict[str, str] = field(default_factory=dict)
 
 
 class Members:
@@ -179,8 +176,6 @@ class Members:
         ``of`` is the number of cohorts that were asked the question.
         """
         self._part_with(patience, {at: replies[at] for at in requests})
-        for at in requests:
-            self.history.logs |= replies[at].heads
         wrong = self._wrong(requests, replies, check, pass_unprepared, of)
         self._note(requests, replies, wrong, began)
         if wrong:

@@ -89,8 +89,7 @@ class SummedChannel:
             return _worst(others)
         seconds = max(reply.seconds for reply in replies.values())
         values = [replies[at].value for at in sorted(replies)]
-        heads = {name: head for each in replies.values() for name, head in each.heads.items()}
-        return Reply("answer", _read(asked.question, values, m), seconds=seconds, heads=heads)
+        return Reply("answer", _read(asked.question, values, m), seconds=seconds)
 
 
 def _is_same(before: Request, request: Request) -> bool:

@@ -236,7 +236,6 @@ class StudyChannel(ABC):
         self.names = [[name] for name in names]
         self.number = JOINING
         self._exchanges = exchanges
-        self._logged: dict[str, int] = {}
         self._time = 0.0
         # When the run would have begun without a break; None while answers are replayed.
         self._began: float | None = None
@@ -312,16 +311,6 @@ class StudyChannel(ABC):
             raise Waiting(self.number, silent)
         return results
 
-    def _read(self, name: str, recorded: Recorded) -> tuple[bytes, dict[str, str]]:
-        """The value of a recorded answer, and the entry of the site's log if it is a newer one."""
-        response = self._exchanges.response(name, recorded)
-        head = response.head
-        # an answer that is sent again has the entry that it had; the journal compares them
-        if head is None or head.number <= self._logged.get(name, 0):
-            return response.value, {}
-        self._logged[name] = head.number
-        return response.value, {name: f"{head.number}:{head.hash.hex()}"}
-
 
 class OpenChannel(StudyChannel):
     """The sites of an open study, which may be absent for some of its exchanges.
@@ -375,9 +364,8 @@ class OpenChannel(StudyChannel):
     def _reply(self, name: str, request: Request, recorded: Recorded) -> Reply:
         if recorded.data is None:
             return _no_answer(recorded)
-        value, heads = self._read(name, recorded)
-        answer = decode_answer(request, value)
-        return Reply("answer", answer, seconds=recorded.seconds, heads=heads)
+        answer = decode_answer(request, self._exchanges.response(name, recorded).value)
+        return Reply("answer", answer, seconds=recorded.seconds)
 
 
 class SecureChannel(StudyChannel):
@@ -443,8 +431,8 @@ class SecureChannel(StudyChannel):
             # whose text it is depends on where it came from, not on what it claims
             reply = _no_answer(recorded)
             return reply._replace(text=f"{name}: {reply.text}")
-        value, heads = self._read(name, recorded)
-        return Reply("answer", fixed_point.from_bytes(value), seconds=recorded.seconds, heads=heads)
+        numbers = fixed_point.from_bytes(self._exchanges.response(name, recorded).value)
+        return Reply("answer", numbers, seconds=recorded.seconds)
 
 
 class TranscriptChannel(TimelessChannel):

@@ -202,7 +202,8 @@ class Coordinator:
         exchanges.end(study.analysis.summary(result))
         heads = {name: self.journal.head(study.digest, name) for name in study.members}
         known = {name: head for name, head in heads.items() if head is not None}
-        return StudyResult(result, channel.number, known)
+        texts = {name: f"{head.number}:{head.hash.hex()}" for name, head in known.items()}
+        return StudyResult(study.analysis.with_heads(result, texts), channel.number, known)
 
     def _join(self, exchanges: Exchanges) -> dict[str, str]:
         """Have the sites join a study; why those have not that are still missing.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
@@ -130,6 +130,9 @@ class RegressionStudy(Analysis):
     ) -> Model:
         options = self.fit_options(secure, patience=patience, progress=progress, **chosen)
         return fit_over(channel, options)
+
+    def with_heads(self, result: Model, heads: Mapping[str, str]) -> Model:
+        return replace(result, run=replace(result.run, logs=heads))
 
     def summary(self, result: Model) -> str:
         return pooled_summary(result)

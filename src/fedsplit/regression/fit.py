@@ -227,7 +227,6 @@ def make_model(driver: FitDriver, agreement: Agreement, made: FitReport) -> Mode
         version=__version__,
         removed=dict(history.removed),
         incidents=list(history.incidents),
-        logs=dict(history.logs),
         summed=members.summed,
     )
     run = run.among([*agreement.exchanges, *history.exchanges[driver.begun :]])

@@ -127,7 +127,6 @@ def noisy_model(
         warnings=search.warnings,
         version=__version__,
         incidents=list(history.incidents),
-        logs=dict(history.logs),
         summed=search.summed,
     )
     return NoisyModel(search.plan, search.settings, run, estimates, noise)
