@@ -23,6 +23,7 @@ from analyses.describe import describe, suppressed
 from analyses.negative_binomial import negative_binomial
 from analyses.robust import robust
 from analyses.weighted import weighted
+from fedsplit.channels import codec
 from fedsplit.channels.channel import Reply, Request
 from fedsplit.data.sources import sources
 from fedsplit.dialogue import replay
@@ -30,7 +31,6 @@ from fedsplit.errors import InputError
 from fedsplit.federation.questions import (
     decode_answer,
     decode_request,
-    encode_answer,
     encode_request,
 )
 from fedsplit.regression.analysis import analyse, analyse_over
@@ -106,7 +106,7 @@ class WireChannel:
 
     def _asked(self, cohort: DatasetCohort, request: Request) -> Reply:
         received = decode_request(encode_request(request))
-        message = encode_answer(cohort.answer(received))
+        message = codec.encode(cohort.answer(received))
         self.messages += 1
         return Reply("answer", decode_answer(request, message))
 

@@ -69,12 +69,7 @@ class Waiting(Exception):
 
 
 class NextQuestion(Exception):
-    """What an analysis asks next, after all that is recorded.
-
-    Attributes
-    ----------
-    request : Request
-    """
+    """What an analysis asks next, after all that is recorded."""
 
     def __init__(self, request: Request) -> None:
         super().__init__("the next question")
@@ -82,17 +77,9 @@ class NextQuestion(Exception):
 
 
 class Exchanges:
-    """Sends the messages of a study, and records what comes back.
+    """Sends the messages of a study, signed by ``key``, and records what comes back.
 
-    Parameters
-    ----------
-    study : Study
-    journal : Journal
-    key : Ed25519 private key
-        The coordinator's.
-    transport : Transport
-    note : callable
-        Called with a site and what went wrong there, in a line.
+    ``note`` is called with a site and what went wrong there, in a line.
     """
 
     def __init__(
@@ -119,23 +106,9 @@ class Exchanges:
         largest: int,
         check: Check,
     ) -> dict[str, Recorded]:
-        """Ask some sites, and record their answers in one transaction.
+        """Ask sites, record their answers in one transaction, and return what came, by site.
 
-        Parameters
-        ----------
-        number : int
-            Of the exchange.
-        messages : mapping of str to Message
-            By site.
-        seconds : float
-        largest : int
-            The most bytes of a response.
-        check : Check
-
-        Returns
-        -------
-        dict
-            By site, what came of it.
+        ``largest`` is the most bytes of a value.
         """
         # Ed25519 is deterministic: a message that is made again has the same bytes.
         sent = {name: write_message(self._key, each) for name, each in messages.items()}
@@ -216,12 +189,6 @@ class StudyChannel(ABC):
     """The sites of a study, each a cohort of one client.
 
     What is recorded is replayed first, with the time that it took; after that sites are asked.
-
-    Parameters
-    ----------
-    exchanges : Exchanges
-    names : sequence of str
-        The sites that have joined.
 
     Attributes
     ----------
@@ -315,12 +282,7 @@ class StudyChannel(ABC):
 class OpenChannel(StudyChannel):
     """The sites of an open study, which may be absent for some of its exchanges.
 
-    Parameters
-    ----------
-    exchanges : Exchanges
-    names : sequence of str
-    without : mapping of str to str
-        Sites that are not waited for, each with the reason.
+    ``without`` has sites that are not waited for, each with the reason.
     """
 
     def __init__(
@@ -369,12 +331,7 @@ class OpenChannel(StudyChannel):
 
 
 class SecureChannel(StudyChannel):
-    """The sites of a secure study: all of them answer every question, or it waits.
-
-    Parameters
-    ----------
-    exchanges : Exchanges
-    """
+    """The sites of a secure study: all of them answer every question, or it waits."""
 
     def __init__(self, exchanges: Exchanges) -> None:
         super().__init__(exchanges, list(exchanges.study.members))
@@ -438,16 +395,7 @@ class SecureChannel(StudyChannel):
 class TranscriptChannel(TimelessChannel):
     """The members of a secure study as a site sees them: the sums that it has added up itself.
 
-    Parameters
-    ----------
-    study : Study
-    totals : sequence of (n, 4) arrays
-        What all members contributed to each exchange, added up.
-
-    Raises
-    ------
-    NextQuestion
-        By ``ask``, with the first question that these do not answer.
+    The first question that has no sum in ``totals`` is raised as ``NextQuestion``.
     """
 
     def __init__(self, study: Study, totals: Sequence[Limbs]) -> None:

@@ -57,11 +57,6 @@ def answer_limit(request: Request) -> int:
     return unknown
 
 
-def encode_answer(value: Any) -> bytes:
-    """An answer as bytes."""
-    return codec.encode(value)
-
-
 def decode_answer(request: Request, data: bytes) -> Any:
     """The answer to a request in some bytes of any source.
 

@@ -168,14 +168,8 @@ class DisclosedRows(Database):
 class RecordedLedger(DisclosureLedger):
     """A ledger whose entries are in the database, within the transaction of an answer.
 
-    Parameters
-    ----------
-    database : DisclosedRows
-    family : int
-    rows : sequence of tuples
-        The entries that there are: key, sums and tags.
-    bases : dict
-        By family, what was computed of them.
+    ``rows`` are the entries that there are: key, sums and tags; ``bases``, by family, what was
+    computed of them.
     """
 
     def __init__(

@@ -19,6 +19,7 @@ from typing import Literal
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fedsplit import fixed_point
+from fedsplit.channels import codec
 from fedsplit.channels.channel import Request
 from fedsplit.channels.codec import digest
 from fedsplit.errors import InputError, RequestError, StateError, listed, nearest
@@ -33,7 +34,7 @@ from fedsplit.federation.messages import (
     read_message,
     write_response,
 )
-from fedsplit.federation.questions import decode_request, encode_answer, encode_request
+from fedsplit.federation.questions import decode_request, encode_request
 from fedsplit.federation.regression import ANALYSES
 from fedsplit.federation.site.admission import DAY, admit, check_names, check_spent, day, refusals
 from fedsplit.federation.site.audit import Audit, audited, recall
@@ -547,7 +548,7 @@ class Site:
         """The answer to a question, and what the next one of a secure study depends on."""
         study = state.study
         if not study.secure:
-            return encode_answer(study.analysis.narrowed(request, rows.answer(request))), None
+            return codec.encode(study.analysis.narrowed(request, rows.answer(request))), None
         stream = masks.last_digits(state.secret, question)
         numbers, after = rows.contribution(request, memory, stream)
         hidden = self._mask(state, transcript, len(numbers))

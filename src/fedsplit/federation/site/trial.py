@@ -62,13 +62,6 @@ class _Refused(Exception):
 class TrialChannel(TimelessChannel):
     """The own rows in the place of all sites: in a secure study the others add zeros.
 
-    Parameters
-    ----------
-    study : Study
-    name : str
-        Of this site.
-    rows : StudyRows
-
     Attributes
     ----------
     answered : int

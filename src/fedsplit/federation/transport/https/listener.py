@@ -35,13 +35,7 @@ def listening(host: str, port: int, loopback: bool) -> socket.socket:
 class Listener:
     """Accepts connections, and gives up those that bring no request.
 
-    Parameters
-    ----------
-    server : web.Server
-        Handles requests; it calls ``heard`` for each.
-    tls : callable
-        Returns the context for the next handshake, or None for none.
-    limits : ConnectionLimits
+    The handler of ``server`` calls ``heard``; ``tls`` returns the context for a handshake, or None.
 
     Attributes
     ----------
