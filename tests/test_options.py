@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import typer
 
@@ -283,3 +284,32 @@ def test_every_model_of_a_path_has_the_penalties_of_its_lambda() -> None:
         model.settings
         == fs.fit(people(), "score ~ age", l1=2.0, ridge=6.0, standardize=True).settings
     )
+
+
+@pytest.mark.parametrize("name", ["weights", "formula", "family", "levels", "l1", "rounds", "dp"])
+@pytest.mark.parametrize("value", [pd.Series(range(50)), pd.DataFrame({"w": range(50)})])
+def test_a_series_or_a_frame_in_the_place_of_an_option_is_refused_in_one_line(
+    name: str, value: object
+) -> None:
+    arguments: dict[str, Any] = {"formula": "y ~ x"} | {name: value}
+    with pytest.raises(fs.InputError) as error:
+        fs.fit([pd.DataFrame({"x": [1.0, 2.0, 3.0], "y": [1.0, 0.0, 1.0]})], **arguments)
+    assert str(error.value).startswith(name)
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("dp", "message"),
+    [
+        ({}, "dp needs epsilon, delta, clip, rounds"),
+        ({"epsilon": 1, "delta": 1e-6, "clip": 2}, "dp needs rounds"),
+        ({"epsilonn": 1}, "dp has no 'epsilonn': did you mean epsilon?"),
+        ({1: 2}, "dp has no 1: there are epsilon, delta"),
+    ],
+)
+def test_a_mapping_of_dp_that_lacks_a_field_or_has_another_is_refused(
+    dp: dict[Any, Any], message: str
+) -> None:
+    with pytest.raises(fs.InputError, match=re.escape(message)):
+        fs.fit([pd.DataFrame({"x": [1.0], "y": [1.0]})], "y ~ x", dp=dp)

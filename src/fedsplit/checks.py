@@ -7,7 +7,7 @@ from collections.abc import Collection
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
-from fedsplit.errors import InputError
+from fedsplit.errors import InputError, shown
 
 if TYPE_CHECKING:
     from fedsplit.arrays import Array
@@ -24,7 +24,7 @@ def number(name: str, value: Any, least: float = 0.0, strict: bool = True) -> fl
         or value < least
         or (strict and value == least)
     ):
-        raise InputError(f"{name} must be a finite number {allowed} {least:g}, not {value!r}")
+        raise InputError(f"{name} must be a finite number {allowed} {least:g}, not {shown(value)}")
     return float(value)
 
 
@@ -32,7 +32,7 @@ def share(name: str, value: Any, zero: bool = False, one: bool = True) -> float:
     """``value`` as a float between 0 and 1, and one of these only where it is allowed."""
     inside = _is(Real, value) and 0 <= value <= 1
     if not inside or (value == 0 and not zero) or (value == 1 and not one):
-        raise InputError(f"{name} must be between 0 and 1, not {value!r}")
+        raise InputError(f"{name} must be between 0 and 1, not {shown(value)}")
     return float(value)
 
 
@@ -44,24 +44,24 @@ def weights(name: str, values: object) -> Array:
         array: Array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         raise InputError(
-            f"{name} must be a number or one number per coordinate, not {values!r}"
+            f"{name} must be a number or one number per coordinate, not {shown(values)}"
         ) from None
     if array.ndim > 1 or not (np.isfinite(array) & (array >= 0)).all():
-        raise InputError(f"{name} must be finite and at least zero, not {values!r}")
+        raise InputError(f"{name} must be finite and at least zero, not {shown(values)}")
     return array
 
 
 def count(name: str, value: Any, least: int = 1) -> int:
     """``value`` as an int of at least ``least``."""
     if not _is(Integral, value) or value < least:
-        raise InputError(f"{name} must be a whole number of at least {least}, not {value!r}")
+        raise InputError(f"{name} must be a whole number of at least {least}, not {shown(value)}")
     return int(value)
 
 
 def one_of(name: str, value: object, known: Collection[str]) -> None:
     """Raise InputError unless ``value`` is one of the strings ``known``."""
     if not isinstance(value, str) or value not in known:
-        raise InputError(f"{name} {value!r} is not known: use one of {', '.join(known)}")
+        raise InputError(f"{name} {shown(value)} is not known: use one of {', '.join(known)}")
 
 
 def instance(name: str, value: object, kind: str, *attributes: str) -> None:

@@ -76,10 +76,16 @@ class TooFewClients(RuntimeError):
 def listed(items: Iterable[object], most: int = 6) -> str:
     """The first ``most`` items, separated by commas, and how many more there are."""
     texts = [str(item) for item in items]
-    shown = ", ".join(texts[:most])
+    some = ", ".join(texts[:most])
     if len(texts) > most:
-        shown += f" and {len(texts) - most} more"
-    return shown
+        some += f" and {len(texts) - most} more"
+    return some
+
+
+def shown(value: object) -> str:
+    """A value as a message shows it: on one line, and no more of it than that has room for."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else f"{text[:79]}…"
 
 
 def nearest(name: object, known: Collection[str], most: int = 6) -> str:

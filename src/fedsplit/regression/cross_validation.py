@@ -12,7 +12,7 @@ import pandas as pd
 from fedsplit.arrays import Array
 from fedsplit.clients.questions import Decrement, ProofScalars, Value
 from fedsplit.dialogue import Dialogue
-from fedsplit.errors import InputError, listed
+from fedsplit.errors import InputError, listed, shown
 from fedsplit.methods.information import FedSplitInformation
 from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import Agreement
@@ -45,10 +45,10 @@ def make_folds(agreement: Agreement, folds: int | str | None, seed: int) -> list
     group_of = np.arange(m)
     if folds != "clients":
         groups = int(folds)
-        group_of = np.random.default_rng(seed).permutation(m) % groups
+        group_of = np.random.default_rng(seed).permutation(m) % min(groups, m)
     if m < 2 or groups > m:
         raise InputError(
-            f"folds: {max(2, groups)} groups of clients need as many clients, there are {m}"
+            f"folds: {shown(max(2, groups))} groups of clients need as many clients, there are {m}"
         )
     made = []
     for k in range(groups):

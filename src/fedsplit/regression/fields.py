@@ -27,7 +27,7 @@ from typing import (
 )
 
 from fedsplit.checks import one_of
-from fedsplit.errors import InputError, listed, nearest
+from fedsplit.errors import InputError, listed, nearest, shown
 
 Group = Literal["model", "data", "privacy", "run", "network"]
 """What an option is about, in the order in which help texts and tables show the groups."""
@@ -128,19 +128,21 @@ def check_type(name: str, value: Any, kind: Any, texts: str = "texts, as in ['-9
     origin = get_origin(kind)
     if kind is bool:
         if type(value).__name__ != "bool":  # that of NumPy has the name too
-            raise InputError(f"{name} must be True or False, not {value!r}")
+            raise InputError(f"{name} must be True or False, not {shown(value)}")
     elif kind is str:
         if not isinstance(value, str):
-            raise InputError(f"{name} must be text, not {value!r}")
+            raise InputError(f"{name} must be text, not {shown(value)}")
     elif origin is Literal:
         one_of(name, value, get_args(kind))
     elif origin is Sequence:
         listing = isinstance(value, list | tuple | Set)
         if not listing or not all(isinstance(each, str) for each in value):
-            raise InputError(f"{name} must be a list of {texts}, not {value!r}")
+            raise InputError(f"{name} must be a list of {texts}, not {shown(value)}")
     elif origin is Mapping:
         if not isinstance(value, Mapping) or not all(isinstance(each, str) for each in value):
-            raise InputError(f"{name} must be a dict with names of columns as keys, not {value!r}")
+            raise InputError(
+                f"{name} must be a dict with names of columns as keys, not {shown(value)}"
+            )
         for column, each in value.items():
             check_type(f"{name} of {column}", each, get_args(kind)[1])
 

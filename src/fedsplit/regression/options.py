@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fedsplit.channels.patience import Patience
 from fedsplit.checks import count, number, one_of, share
 from fedsplit.data.types import Type
-from fedsplit.errors import InputError, listed
+from fedsplit.errors import InputError, listed, shown
 from fedsplit.regression.fields import Option, check_type, options_of
 from fedsplit.regression.privacy import Privacy, privacy_of
 
@@ -42,7 +42,7 @@ def _family_text(name: str, value: object) -> str:
     from fedsplit.regression.families.family import Family
 
     if not isinstance(value, str | Family):
-        raise InputError(f"{name} must be a name, as in 'poisson', not {value!r}")
+        raise InputError(f"{name} must be a name, as in 'poisson', not {shown(value)}")
     return value if isinstance(value, str) else text_of(value)
 
 
@@ -65,7 +65,7 @@ def _method(name: str, value: object) -> None:
     from fedsplit.methods import METHODS, parse
 
     if not isinstance(value, str):
-        raise InputError(f"{name} must be a name, as in 'quasi-newton', not {value!r}")
+        raise InputError(f"{name} must be a name, as in 'quasi-newton', not {shown(value)}")
     one_of(name, value.partition(":")[0], (AUTO, *METHODS))
     if value != AUTO:
         parse(value)
@@ -81,13 +81,13 @@ def _object(name: str, value: object) -> None:
     """Raise InputError for what is none of the objects that are given in Python alone."""
     from fedsplit.channels.checkpoint import Checkpoint
 
-    right, shown = {
+    right, what = {
         "patience": (isinstance(value, Patience), "a Patience, as in fs.Patience()"),
         "checkpoint": (isinstance(value, Checkpoint), "a Checkpoint, as in fs.Checkpoint('run')"),
         "progress": (callable(value), "a function of a Progress"),
     }[name]
     if value is not None and not right:
-        raise InputError(f"{name} must be {shown}, not {value!r}")
+        raise InputError(f"{name} must be {what}, not {shown(value)}")
 
 
 CHECKS: Mapping[str, Callable[[str, Any], object]] = {
@@ -534,7 +534,9 @@ class PathOptions(Regression):
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.folds, str) and self.folds != "clients":
-            raise InputError(f"folds must be 'clients' or a number of groups, not {self.folds!r}")
+            raise InputError(
+                f"folds must be 'clients' or a number of groups, not {shown(self.folds)}"
+            )
         if not isinstance(self.folds, str | None):
             count("folds", self.folds, least=2)
         if self.secure and self.folds is not None:

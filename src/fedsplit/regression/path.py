@@ -16,7 +16,7 @@ from fedsplit.channels.channel import LocalChannel
 from fedsplit.checks import number
 from fedsplit.data.sources import sources
 from fedsplit.dialogue import Dialogue
-from fedsplit.errors import InputError
+from fedsplit.errors import InputError, shown
 from fedsplit.regression.client.guards.rules import Finding, in_lines
 from fedsplit.regression.client.plan import Plan
 from fedsplit.regression.cross_validation import Fold, cross_validation, make_folds
@@ -292,8 +292,10 @@ def _decreasing(lambdas: Any) -> Array | None:
         return None
     try:
         found = np.unique(np.array(lambdas, dtype=np.float64))[::-1]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         found = np.empty(0)
     if found.size == 0 or np.ndim(lambdas) != 1 or not (np.isfinite(found) & (found > 0)).all():
-        raise InputError(f"lambdas must be one or more finite numbers above 0, not {lambdas!r}")
+        raise InputError(
+            f"lambdas must be one or more finite numbers above 0, not {shown(lambdas)}"
+        )
     return found

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, MISSING, dataclass, fields
 from typing import Any
 
 from fedsplit.checks import count, number
-from fedsplit.errors import InputError
+from fedsplit.errors import InputError, listed, nearest, shown
 
 
 @dataclass(frozen=True)
@@ -112,19 +112,21 @@ def _bound(name: str, value: Any) -> None:
     # products of four bounds, or of their inverses, stay finite
     largest = 1e50
     if not 1.0 / largest <= number(name, value) <= largest:
-        raise InputError(f"{name} must be from {1.0 / largest:g} to {largest:g}, not {value!r}")
+        raise InputError(
+            f"{name} must be from {1.0 / largest:g} to {largest:g}, not {shown(value)}"
+        )
 
 
 def _pairs(ranges: Any) -> dict[str, tuple[float, float]]:
     """The ranges, checked."""
     found = {}
     if ranges is not None and not isinstance(ranges, Mapping):
-        raise InputError(f"dp ranges must be a dict of pairs, not {ranges!r}")
+        raise InputError(f"dp ranges must be a dict of pairs, not {shown(ranges)}")
     for name, pair in (ranges or {}).items():
         try:
             low, high = (float(end) for end in pair)
         except (TypeError, ValueError):
-            raise InputError(f"dp ranges: {name} needs two numbers, not {pair!r}") from None
+            raise InputError(f"dp ranges: {name} needs two numbers, not {shown(pair)}") from None
         if not -math.inf < low < high < math.inf:
             raise InputError(f"dp ranges: {name} must be from a smaller to a larger number")
         _bound(f"dp ranges: the width of {name}", high - low)
@@ -138,5 +140,13 @@ def privacy_of(value: Any) -> Privacy | None:
     if value is None or isinstance(value, Privacy):
         return value
     if not isinstance(value, Mapping):
-        raise InputError(f"dp must be a Privacy, as in fs.Privacy(1, 1e-6, 2, 5), not {value!r}")
+        raise InputError(
+            f"dp must be a Privacy, as in fs.Privacy(1, 1e-6, 2, 5), not {shown(value)}"
+        )
+    known = [each.name for each in fields(Privacy)]
+    if others := [each for each in value if each not in known]:
+        raise InputError(f"dp has no {shown(others[0])}: {nearest(others[0], known, len(known))}")
+    needed = [each.name for each in fields(Privacy) if each.default is MISSING]
+    if missing := [each for each in needed if each not in value]:
+        raise InputError(f"dp needs {listed(missing)}")
     return Privacy(**value)

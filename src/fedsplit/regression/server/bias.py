@@ -13,7 +13,7 @@ from fedsplit.channels.members import Members
 from fedsplit.clients.oracle import Clients
 from fedsplit.clients.stacked import QUIET
 from fedsplit.dialogue import converse
-from fedsplit.errors import InputError
+from fedsplit.errors import InputError, shown
 from fedsplit.loop.conversation import Conversation
 from fedsplit.methods.fedgd import AverageState, FedGD
 from fedsplit.methods.fedprox import FedProx
@@ -73,8 +73,9 @@ class ClientsAtHand:
             "fedgd": (FedGD, {"local_steps": 10}),
             "fedprox": (FedProx, {}),
         }
-        if method not in averaging:
-            raise InputError(f"method {method!r}: the bias is known of {', '.join(averaging)}")
+        if not isinstance(method, str) or method not in averaging:
+            known = ", ".join(averaging)
+            raise InputError(f"method {shown(method)}: the bias is known of {known}")
         kind, defaults = averaging[method]
         options = defaults | settings
         try:
