@@ -309,7 +309,7 @@ def test_a_series_or_a_frame_in_the_place_of_an_option_is_refused_in_one_line(
     ],
 )
 def test_a_mapping_of_dp_that_lacks_a_field_or_has_another_is_refused(
-    dp: dict[Any, Any], message: str
+    dp: Any, message: str
 ) -> None:
     with pytest.raises(fs.InputError, match=re.escape(message)):
         fs.fit([pd.DataFrame({"x": [1.0], "y": [1.0]})], "y ~ x", dp=dp)
