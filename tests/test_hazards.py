@@ -125,7 +125,7 @@ def test_a_lost_write_ahead_log_is_an_old_database_and_never_a_new_one(tmp_path:
     for path in site.glob("site.db*"):
         path.unlink()
     shutil.copy(copy, site / "site.db")
-    assert federation.site("north").record.scalar("PRAGMA user_version") == 1
+    assert federation.site("north").record.scalar("PRAGMA user_version") == 2
     last = found.heads["north"]
     inquiry = Inquiry(study.digest, 99, b"", head=last)
     response = outcome(federation, "north", inquiry)
@@ -190,7 +190,7 @@ def test_an_old_and_a_later_site_db_are_upgraded_or_refused_untouched(tmp_path: 
     record.close()
     before = (tmp_path / "site.db").read_bytes()
     line = one_line_of(lambda: Record(tmp_path / "site.db", {}, time.time))
-    assert "has version 7, this fedsplit reads version 1: use the fedsplit that wrote it" in line
+    assert "has version 7, this fedsplit reads version 2: use the fedsplit that wrote it" in line
     assert (tmp_path / "site.db").read_bytes() == before
 
 
@@ -202,9 +202,10 @@ def test_a_site_that_was_upgraded_says_which_version_finishes_the_study(
     study = study_of(federation, mode)
     with suppress(Ends):
         federation.coordinator(Once(federation.direct(), 3)).run(study)
-    line = "the study speaks version 1 of the dialogue, fedsplit .* here version 2: use the"
+    before, now = study.dialogue, study.dialogue + 1
+    line = f"the study speaks version {before} of the dialogue, fedsplit .* here version {now}: "
     with monkeypatch.context() as upgraded:
-        upgraded.setattr("fedsplit.federation.study.DIALOGUE", 2)
+        upgraded.setattr("fedsplit.federation.study.DIALOGUE", now)
         with pytest.raises(TooFewClients, match=f"north.*{line}"):
             federation.coordinator(federation.direct(), patience=AT_ONCE).run(study)
         site = federation.site("north")

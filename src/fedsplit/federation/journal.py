@@ -52,7 +52,7 @@ class Journal(Database):
     """The journal of all studies of a coordinator."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, SCHEMA, 1)
+        super().__init__(path, SCHEMA, 2)
 
     def begin(self, study: Study) -> None:
         """Note a study, unless it is noted."""

@@ -24,7 +24,7 @@ from fedsplit.channels.summed import FEWEST, MOST
 from fedsplit.errors import InputError
 from fedsplit.version import __version__
 
-DIALOGUE = 1
+DIALOGUE = 2
 """The version of what coordinators and sites say to each other, and of all analyses: it changes
 when a question, an answer, or the order of questions does."""
 

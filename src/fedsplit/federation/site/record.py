@@ -134,7 +134,7 @@ class Record(Database):
     def __init__(
         self, path: Path, known: Mapping[str, type[Analysis]], clock: Callable[[], float]
     ) -> None:
-        super().__init__(path, SCHEMA, 1)
+        super().__init__(path, SCHEMA, 2)
         self._known = known
         self._clock = clock
         self._read: dict[bytes, Study] = {}  # by content: to check one takes longer than an answer
