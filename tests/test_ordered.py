@@ -221,3 +221,14 @@ def test_a_parameter_of_any_family_reaches_the_fit_and_its_table(
     assert "\ntheta 2.5\n" in str(model.summary())
     model.save(tmp_path)
     assert fs.load(tmp_path).summary() == model.summary()
+
+
+def test_answers_about_costs_that_are_no_sums_over_rows_are_counted_as_unstated() -> None:
+    model = fs.fit(ward_frames(), "answer ~ x", family="ordered", levels={"answer": CLASSES})
+    table = model.disclosure()
+    assert (table["unstated"] >= 3).all()
+    assert (table["largest_h"] < 1).all()
+    with pytest.raises(fs.InputError, match="its cost is no sum over its rows"):
+        fs.fit(
+            ward_frames(), "answer ~ x", family="ordered", levels={"answer": CLASSES}, strict=True
+        )

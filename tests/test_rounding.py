@@ -180,6 +180,7 @@ def test_what_is_told_at_a_point_has_the_digits_of_its_sums(
         question = replace(question, reach=0.0)
     exact = of_rows.clients.ask(question).parts
     watched = Watch(rounds=True).clients(of_rows, of_rows.m)
+    assert watched is not None
     asked = of_rows.clients if isinstance(question, Prox) else watched
     told = rounded_again(question, asked.ask(question), watched).parts
     of_one_row = {"margin", "norm", "spread", "steady"} & exact.keys()

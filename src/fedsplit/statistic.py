@@ -132,8 +132,8 @@ class Computed:
 
     numbers: Array  # of the shape that the statistic states
     # from which they follow, or what makes these where they are recorded; empty for what does not
-    # depend on the rows, or was disclosed before
-    sums: Sequence[RowSum] | Callable[[], Sequence[RowSum]] = ()
+    # depend on the rows, or was disclosed before; None where they are not known
+    sums: Sequence[RowSum] | Callable[[], Sequence[RowSum]] | None = ()
     limits: Array | None = None  # as in ``bounds``
 
     def value(self) -> Array:
@@ -143,7 +143,7 @@ class Computed:
         return self.limits
 
     def disclosed(self) -> Sequence[RowSum]:
-        return self.sums() if callable(self.sums) else self.sums
+        return self.sums() if callable(self.sums) else self.sums or ()
 
 
 class Shape(ABC):

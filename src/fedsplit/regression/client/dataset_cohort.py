@@ -213,7 +213,7 @@ class DatasetCohort:
                 each.clients.clear()
             prepared.clients[request.m] = prepared.problem.among(request.m)
         clients = prepared.clients[request.m]
-        if self._guarded or (self._release.open and not self._quadratic):
+        if self._watches:
             return self._watched(question, clients, request)
         answer = clients.ask(question)
         if points_alone(question, answer.parts) is not None:  # it follows from the moments
@@ -240,18 +240,10 @@ class DatasetCohort:
     def _watched(self, question: CostQuestion, clients: StackedClients, request: Request) -> Answer:
         """The answer about costs that are not quadratic, with the sums that it is made of."""
         watch = self._watch()
-        problem = self._at(request.key).problem
-        if not self._guarded:  # the same sums, once more, are recorded
-            answer = clients.ask(question)
-            alone = points_alone(question, answer.parts)
-            if alone is None or not watch.knows(problem):
-                return answer
-            watched = watch.clients(problem, request.m)
-            for each in alone:
-                watched.ask(each)
-        else:
+        watched = self._watched_clients(watch, self._at(request.key).problem, request.m)
+        if self._guarded:
+            assert watched is not None
             question = at_named_points(question)
-            watched = watch.clients(problem, request.m)
             # a prox has a way, whose points it does not name
             asked = clients if isinstance(question, Prox) else watched
             answer = rounded_again(question, asked.ask(question), watched)
@@ -260,9 +252,26 @@ class DatasetCohort:
             # how long it took, and how many steps, depends on single rows too
             nothing = np.zeros_like(answer.seconds)
             answer = answer._replace(seconds=nothing, work=np.zeros_like(answer.work))
+        else:  # the same sums, once more, are recorded
+            answer = clients.ask(question)
+            alone = points_alone(question, answer.parts)
+            if alone is None or watched is None:
+                return answer
+            for each in alone:
+                watched.ask(each)
         for j, rows in enumerate(self.rows):
             self._release.state(rows.name, rows.row_ids, partial(watch.of, j))
         return answer
+
+    def _watched_clients(self, watch: Watch, problem: Problem, m: int) -> StackedClients | None:
+        """Those whose sums are recorded; None, under rules RequestError, if there are none."""
+        clients = watch.clients(problem, m)
+        if clients is None and self._guarded:
+            raise RequestError(
+                "its cost is no sum over its rows: no bound is known on what answers disclose of "
+                "one, and its rules allow none without it"
+            )
+        return clients
 
     def _watch(self) -> Watch:
         def check(j: int, eta: Array) -> None:
@@ -287,6 +296,11 @@ class DatasetCohort:
     def _guarded(self) -> bool:
         """Whether points are under rules: those of a quadratic disclose no more than moments."""
         return self.refuses and not self._quadratic
+
+    @property
+    def _watches(self) -> bool:
+        """Whether it is recorded which sums answers about costs are made of."""
+        return self._guarded or (self._release.open and not self._quadratic)
 
     def _sum_over_rows(self, question: SumQuestion, request: Request) -> list[SumAnswer | None]:
         """What each client answers to a question about sums."""
@@ -346,11 +360,13 @@ class DatasetCohort:
         at = x.tobytes()
         if at not in known:
             problem, watch = self._at(key).problem.with_ridge(0.0), self._watch()
-            clients = problem.clients
-            if self._guarded or (self._release.open and not self._quadratic):
-                clients = watch.clients(problem, len(self.rows))
-            known[at] = clients.ask(Evaluate(x)).parts, clients, [], watch
-        parts, clients, hessians, watch = known[at]
+            watched = None
+            if self._watches:
+                watched = self._watched_clients(watch, problem, len(self.rows))
+            clients = watched or problem.clients
+            stated = watched is not None or self._quadratic
+            known[at] = clients.ask(Evaluate(x)).parts, clients, [], watch, stated
+        parts, clients, hessians, watch, stated = known[at]
 
         def curvature() -> Array:
             if not hessians:
@@ -359,7 +375,8 @@ class DatasetCohort:
             return own
 
         value = float(parts["value"][j])
-        return CostAt(value, parts["gradient"][j], curvature, partial(watch.of, j))
+        discloses = partial(watch.of, j) if stated else None
+        return CostAt(value, parts["gradient"][j], curvature, discloses)
 
     def _bounded_rows(self, coding: Coding, privacy: Privacy) -> Mapping[str, BoundedRows]:
         """The rows of each client for sums with noise, read once for all questions of a fit."""

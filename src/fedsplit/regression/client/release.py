@@ -19,7 +19,7 @@ from fedsplit.clients.rounding import rounded
 from fedsplit.errors import InputError, RequestError
 from fedsplit.regression.client.guards.ledger import Disclosed
 from fedsplit.regression.client.guards.rules import Rules, check_range
-from fedsplit.statistic import RowSum, Shape, Statistic, Values
+from fedsplit.statistic import Computed, RowSum, Shape, Statistic, Values
 
 if TYPE_CHECKING:
     from fedsplit.regression.client.dataset import Dataset
@@ -43,6 +43,7 @@ class Release:
         self._question: Question | None = None
         # what is disclosed of each client; None where it is not recorded
         self._stated: dict[str, list[Disclosed]] | None = None
+        self._unstated: set[str] = set()  # the clients of which something is not known
 
     @property
     def open(self) -> bool:
@@ -132,6 +133,8 @@ class Release:
         if len(values) != len(shapes):
             raise TypeError(f"{type(statistic).__name__} states more parts than it makes")
         if self.open:
+            if any(isinstance(each, Computed) and each.sums is None for each in parts.values()):
+                self._unstated.add(name)
             sums = [own for each in parts.values() for own in each.disclosed()]
             self.state(name, where, lambda: sums)
         return values
@@ -175,14 +178,13 @@ class Release:
                 if tags:
                     ledger.add(self._key, [], tags)
                 continue
-            disclosed = self._stated.get(name)
-            if disclosed is None:
+            disclosed = self._stated.get(name, [])
+            if name not in self._stated or name in self._unstated:
                 if rules.refuse:
                     raise RequestError(
                         f"the question {question.name()} does not state what it discloses, and "
                         "its rules answer no such question"
                     )
-                disclosed = []
                 tags.append(UNSTATED)
             if rules.refuse and rules.leverage is not None:
                 self._check_leverage(name, disclosed, rules.leverage)

@@ -52,7 +52,8 @@ class CostAt(NamedTuple):
     value: float
     slope: Array  # (d,)
     curvature: Callable[[], Array]  # computes the Hessian, (d, d), where that is wanted
-    discloses: Callable[[], list[RowSum]]  # the sums over rows that all of it was made of
+    # the sums over rows that all of it was made of; None where they are not known
+    discloses: Callable[[], list[RowSum]] | None
 
 
 @dataclass(frozen=True)

@@ -179,28 +179,23 @@ class Watch:
         """The sums over the rows of client j."""
         return self._sums.get(j, [])
 
-    def knows(self, problem: Problem) -> bool:
-        """Whether the costs of a problem are sums over rows."""
-        return all(
-            isinstance(each.terms, LinearTerms | MultinomialTerms) for each in problem.blocks
-        )
+    def clients(self, problem: Problem, m: int) -> StackedClients | None:
+        """The clients of a problem with rows that are watched, as part of m in all.
 
-    def clients(self, problem: Problem, m: int) -> StackedClients:
-        """The clients of a problem with rows that are watched, as part of m in all."""
-        blocks = [Block(own, self._terms(own, terms)) for own, terms in problem.blocks]
+        None if its costs are no sums over rows.
+        """
+        blocks = []
+        for own, terms in problem.blocks:
+            if not isinstance(terms, LinearTerms | MultinomialTerms):
+                return None
+            rows = WatchedRows(terms.A, self, np.asarray(own, dtype=np.intp), terms.w)
+            others = terms.b, terms.w, terms.o
+            if isinstance(terms, LinearTerms):
+                blocks.append(Block(own, WatchedLinear(terms.phi, rows, *others)))
+            else:
+                blocks.append(Block(own, WatchedMultinomial(terms.phi, rows, *others)))
         share = np.broadcast_to(problem.ridge / m, (problem.d,))
         return StackedClients(problem.d, blocks, share)
-
-    def _terms(self, clients: Sequence[int], terms: Terms) -> Terms:
-        if isinstance(terms, LinearTerms | MultinomialTerms):
-            rows = WatchedRows(terms.A, self, np.asarray(clients, dtype=np.intp), terms.w)
-            if isinstance(terms, LinearTerms):
-                return WatchedLinear(terms.phi, rows, terms.b, terms.w, terms.o)
-            return WatchedMultinomial(terms.phi, rows, terms.b, terms.w, terms.o)
-        raise RequestError(
-            "its cost is no sum over its rows: no bound is known on what answers disclose of one, "
-            "and its rules allow none without it"
-        )
 
 
 @dataclass(frozen=True, eq=False)
