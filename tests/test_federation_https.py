@@ -340,22 +340,6 @@ def test_a_message_is_received_in_order_and_whole_or_not_at_all() -> None:
     assert arrival.add(frame(2, b"ab"), 2**20) == b"ab"
 
 
-def test_a_message_that_is_not_read_yet_does_not_mix_with_the_next_one(
-    transport: HttpsTransport, made: Path
-) -> None:
-    long, go = os.urandom(2**23), threading.Event()
-
-    def reply(message: bytes) -> bytes:
-        go.wait(60)
-        return message[:10]
-
-    with joined(transport, made / "ada", reply, largest=2**26):
-        assert ask(transport, seconds=0.01, ada=long) == {}  # is still being sent
-        with asking(transport, ada=long[1:]) as found:
-            go.set()
-        assert found == {"ada": long[1:11]}
-
-
 def test_a_site_that_reads_on_is_asked_what_came_after_the_message_it_had_not_read(
     transport: HttpsTransport, made: Path
 ) -> None:

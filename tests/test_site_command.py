@@ -251,6 +251,7 @@ def broken(owners: Owners) -> None:
         ("init south north.pem --data south.csv", "north.pem: the certificate that was sent"),
         ("init south south.pem", "site.toml: is not there yet: say which rows"),
         ("init south south.pem --data nothing.csv", "nothing.csv"),
+        ("init south south.pem --data *.csv", "a site has one file, this names 3"),
         ("init south south.pem --data south.csv --set least_row=3", "did you mean least_rows"),
         ("init south south.pem --data south.csv --set least_rows=x", "least_rows: expected `int`"),
         ("init south south.pem --data south.csv --set least_rows=0", "least_rows: expected"),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -265,3 +268,28 @@ def test_certificates_are_renewed_listed_and_revoked(
     ]  # fmt: skip
     own = authority.read_key(folder.parent / "site1" / "site.key").public_key()
     assert own.public_bytes_raw().hex(" ", 2) in " ".join(shown.split())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_study_that_is_interrupted_says_that_the_same_command_goes_on(
+    folder: Path, number: signal.Signals, status: int
+) -> None:
+    file = folder / "visits.toml"
+    assert run(["study", "new", str(file), *NEW]) == 0
+    command = [sys.executable, "-m", "fedsplit", "study", "run", str(file)]
+    out = folder.parent / "out"
+    with subprocess.Popen(
+        [*command, "--listen", "127.0.0.1:0", "--out", str(out)],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        assert "is proposed on 127.0.0.1:" in process.stderr.readline()
+        process.send_signal(number)
+        printed, said = process.communicate(timeout=60)
+    assert process.returncode == status
+    assert (printed, said.count("\n")) == ("", 1)
+    assert "interrupted: the same command goes on from here" in said
+    assert not out.exists()

@@ -161,8 +161,8 @@ def run_command(
         chosen["without"] = dict.fromkeys(without, "by the coordinator")
     with fs.HttpsTransport(file.parent, host.strip("[]"), int(port), status=say) as transport:
         coordinator = _coordinator(file, transport, patience=patience, wait=wait, watch=say)
-        say(f"study {study.hash[:8]} is proposed on {host}:{transport.port}")
         try:
+            say(f"study {study.hash[:8]} is proposed on {host}:{transport.port}")
             found = coordinator.run(study, progress=show if live() else None, **chosen)
         except (KeyboardInterrupt, Terminated):
             say("interrupted: the same command goes on from here")

@@ -55,10 +55,7 @@ class Copies:
 
     def current(self) -> Source:
         """The rows as they are now, of which nothing has been read."""
-        found = sources(self._data, reading=self._reading)
-        if len(found) != 1:
-            raise InputError(f"{self._data}: a site has one file, this names {len(found)}")
-        return found[0]
+        return source_of(self._data, self._reading)
 
     def take(self, answered: Sequence[str]) -> tuple[str, str]:
         """Freeze the rows as they are now.
@@ -106,7 +103,7 @@ class Copies:
             lines = [f"{key} = {in_toml(each)}\n" for key, each in keys.items()]
             content = "".join(["[clients.rows]\n", *lines]).encode()
             path = self._written(lambda partial: partial.write_bytes(content), ".toml")
-        frozen = _source(path)
+        frozen = source_of(str(path))
         columns = column_names(frozen)
         return path, columns, cell_hashes(frozen, columns, self._disclosed.key)
 
@@ -135,7 +132,7 @@ class Copies:
         known = self._disclosed.copy(name)
         _check(path)
         try:
-            source = _source(path)
+            source = source_of(str(path))
         except InputError as error:  # a list whose file is missing
             raise StateError(f"{error}: restore it") from None
         if source.path is not None and source.path != path:
@@ -147,9 +144,12 @@ class Copies:
         return source, known
 
 
-def _source(path: Path) -> Source:
-    [found] = sources(str(path))
-    return found
+def source_of(data: str, reading: Reading = PLAIN) -> Source:
+    """The one file or query that a site answers from."""
+    found = sources(data, reading=reading)
+    if len(found) != 1:
+        raise InputError(f"{data}: a site has one file, this names {len(found)}")
+    return found[0]
 
 
 def _hash(path: Path) -> str:

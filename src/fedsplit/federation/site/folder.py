@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from fedsplit import files
-from fedsplit.data.sources import sources
 from fedsplit.errors import InputError, StateError
 from fedsplit.federation import authority
 from fedsplit.federation.keys import SigningKey
+from fedsplit.federation.site.copies import source_of
 from fedsplit.federation.site.policy import Policy, policy_of, read_policy
 from fedsplit.federation.tables import given_value, in_toml
 
@@ -92,8 +92,7 @@ def create(
             raise InputError(f"{path}: is not there yet: say which rows it is about (data)")
         # Whatever is wrong is said before anything is written.
         own = policy_of({"name": "site", "coordinator": "0" * 64, **given}, "site.toml")
-        for source in sources(own.data, reading=own.reading):
-            source.names()
+        source_of(own.data, own.reading).names()
     try:
         authority.accept(folder, certificate.read_bytes())
     except OSError as error:
