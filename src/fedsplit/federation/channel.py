@@ -396,18 +396,19 @@ class TranscriptChannel(TimelessChannel):
     """The members of a secure study as a site sees them: the sums that it has added up itself.
 
     The first question that has no sum in ``totals`` is raised as ``NextQuestion``.
+    ``keys`` has what each question before it calls the coordinates that it is about.
     """
 
     def __init__(self, study: Study, totals: Sequence[Limbs]) -> None:
         self.names = [[name] for name in study.members]
+        self.keys: list[str] = []
         self._totals = totals
-        self._number = 0
 
     def ask(self, requests: Mapping[int, Request], timeout: float) -> dict[int, Reply]:
-        if self._number == len(self._totals):
+        if len(self.keys) == len(self._totals):
             raise NextQuestion(requests[0])
-        total = self._totals[self._number]
-        self._number += 1
+        total = self._totals[len(self.keys)]
+        self.keys.append(requests[0].key)
         nothing = fixed_point.encode([0.0] * len(total))
         # the sum is all that the analysis sees: whose contribution is which does not matter
         return {at: Reply("answer", nothing if at else total) for at in requests}

@@ -282,6 +282,11 @@ class Record(Database):
         """What was sent in answer to a question of this digest."""
         return self._sent("digest = ? AND sent.number > 0", study, digest)
 
+    def questions(self, study: bytes) -> list[bytes]:
+        """The questions of a study that were answered, in their order."""
+        statement = "SELECT question FROM sent WHERE study = ? AND number > 0 ORDER BY number"
+        return [question for (question,) in self.execute(statement, study)]
+
     def _sent(self, where: str, *values: object) -> Sent | None:
         rows = self.execute(
             "SELECT digest, question, value, transcript, log.number, log.hash FROM sent JOIN log "

@@ -8,6 +8,7 @@ from typing import Any
 from fedsplit.channels import codec
 from fedsplit.channels.channel import Request
 from fedsplit.data.tables import Source
+from fedsplit.errors import RequestError
 from fedsplit.federation.site.disclosed import RecordedLedger
 from fedsplit.fixed_point import Limbs
 from fedsplit.regression.client.dataset import Dataset
@@ -97,7 +98,9 @@ class StudyRows(DatasetCohort):
 
     def _prepare(self, request: Request) -> None:
         super()._prepare(request)
-        if request.key in self._prepared and not isinstance(request.question, FitQuestion):
+        if request.key and request.key not in self._prepared:
+            raise RequestError("a question about coordinates that were never sent")
+        if request.key and not isinstance(request.question, FitQuestion):
             check_question(request.question, self._prepared[request.key].problem.d)
 
     def settle(self, coding: Coding, frame: Frame) -> list[Values]:
