@@ -18,6 +18,7 @@ from fedsplit.data.tables import Source
 from fedsplit.data.texts import Level, check_looks, counted_levels, level_codes, level_counts
 from fedsplit.data.types import declaration, level_form
 from fedsplit.errors import InputError, RowError, listed
+from fedsplit.regression.client.column_types import locally_typed
 from fedsplit.regression.client.design import Design
 from fedsplit.regression.client.guards.ledger import DisclosureLedger
 from fedsplit.regression.client.guards.rules import (
@@ -33,7 +34,7 @@ from fedsplit.regression.client.guards.rules import (
 )
 from fedsplit.regression.client.noise import BoundedRows, bounded_rows
 from fedsplit.regression.client.plan import Plan, ReadRows
-from fedsplit.regression.client.questions import RowCounts, SurveyAnswer, locally_typed
+from fedsplit.regression.client.questions import RowCounts, SurveyAnswer
 from fedsplit.regression.client.statistics import OfArgument, TableRows
 from fedsplit.regression.families.response import Targets, check_rows, of_counts, whole
 from fedsplit.regression.privacy import Privacy

@@ -19,7 +19,7 @@ from fedsplit.clients.oracle import Kind
 from fedsplit.clients.question import NOT_FINITE, Question
 from fedsplit.data.texts import Level
 from fedsplit.data.types import ColumnProfile, Type, level_form
-from fedsplit.errors import InputError, RequestError
+from fedsplit.errors import RequestError
 from fedsplit.regression.client.design import Frame
 from fedsplit.regression.client.guards.rules import Finding
 from fedsplit.regression.client.noise import (
@@ -30,10 +30,9 @@ from fedsplit.regression.client.noise import (
     source_of,
     split,
 )
-from fedsplit.regression.client.plan import Coding, Plan
+from fedsplit.regression.client.plan import Coding
 from fedsplit.regression.client.privacy import bounds_of
 from fedsplit.regression.client.statistics import DesignMoments
-from fedsplit.regression.families import FAMILIES
 from fedsplit.regression.privacy import Privacy
 from fedsplit.statistic import Shape, Statistic, Values
 from fedsplit.sums import Summands, Total
@@ -309,66 +308,6 @@ class SurveyAnswer(NamedTuple):
     def warnings(self) -> Sequence[Finding]:
         """What the counts could disclose of single rows."""
         return () if self.counts is None else self.counts.warnings
-
-
-def local_type(profile: ColumnProfile, category: bool) -> Type:
-    """What a client reads a column as, where no other client has a say."""
-    if category:
-        return profile.type
-    if profile.category:
-        return "text"
-    # Where a few mistakes are among numbers, the client says in which row.
-    return "number" if profile.mostly_number else profile.type
-
-
-def locally_typed(draft: Plan, profiles: Mapping[str, ColumnProfile | None]) -> Plan | None:
-    """A draft with the types that a client reads its own columns as.
-
-    None if a column is missing, cannot be read, or cannot be a target of the family.
-    """
-    if draft.family not in FAMILIES:
-        raise RequestError(f"the server sent the unknown family {draft.family[:40]!r}")
-    columns = [*draft.columns, *draft.others]
-    known = {column: profile for column in columns if (profile := profiles.get(column)) is not None}
-    if len(known) < len(columns):
-        return None
-    target = draft.parsed.target_column
-    categories = dict.fromkeys(draft.categories)
-    try:
-        if target in known and is_class(draft, [known[target]]):
-            categories[target] = None
-    except InputError:  # which the coordinator says of all clients together
-        return None
-    types: dict[str, Type] = dict.fromkeys(draft.others, "text")
-    types |= draft.types
-    for column, profile in known.items():
-        if column not in types:
-            types[column] = local_type(profile, column in categories)
-            if profile.category:
-                categories[column] = None
-    ordered = {column: types[column] for column in columns}
-    return replace(draft, types=ordered, categories=tuple(categories), draft=False, excluded=())
-
-
-def is_class(draft: Plan, profiles: Sequence[ColumnProfile]) -> bool:
-    """Whether the target column of a draft, of which clients have these profiles, has classes.
-
-    If two classes are asked for, and it holds numbers that are neither classes nor shares of
-    trials, InputError is raised.
-    """
-    family = draft.chosen_family
-    if not family.classifies:
-        return False
-    column = str(draft.parsed.target_column)
-    numbers = all(draft.types.get(column, profile.type) == "number" for profile in profiles)
-    if not (family.binary and numbers) or all(profile.integer == "all" for profile in profiles):
-        return True
-    if draft.weights is None:
-        raise InputError(
-            f"column {column} holds numbers that are not whole: {draft.family} needs 0 and 1, "
-            "or shares and a column of trials as weights, or cbind(successes, failures)"
-        )
-    return False
 
 
 @dataclass(frozen=True)

@@ -21,18 +21,11 @@ from fedsplit.data.types import (
     is_number,
 )
 from fedsplit.errors import InputError, listed
+from fedsplit.regression.client.column_types import typed
 from fedsplit.regression.client.guards.rules import Finding
 from fedsplit.regression.client.plan import Plan
-from fedsplit.regression.client.questions import RowCounts, SurveyAnswer, is_class, local_type
+from fedsplit.regression.client.questions import RowCounts, SurveyAnswer
 from fedsplit.regression.options import Settings
-
-IN_WORDS: Mapping[Type, str] = {
-    "number": "numbers",
-    "boolean": "true or false",
-    "date": "dates",
-    "text": "text",
-}
-"""What a column of each type holds."""
 
 
 def with_columns(draft: Plan, answers: Mapping[str, SurveyAnswer]) -> Plan:
@@ -60,29 +53,7 @@ def with_types(draft: Plan, answers: Mapping[str, SurveyAnswer]) -> Plan:
 
     Raises InputError if clients have different things in a column that nobody has declared.
     """
-    columns = [*draft.columns, *draft.others]
-    profiles = {column: _known(column, answers) for column in draft.columns}
-    target = draft.parsed.target_column
-    categories = dict.fromkeys(draft.categories)
-    if target is not None and is_class(draft, list(profiles[target].values())):
-        categories[target] = None
-    types: dict[str, Type] = dict.fromkeys(draft.others, "text")  # only what is missing matters
-    types |= draft.types
-    for column, own in profiles.items():
-        if column in draft.types:
-            continue
-        if column not in categories and any(profile.category for profile in own.values()):
-            categories[column] = None
-            types[column] = _stored_category(column, own)
-        else:
-            _check_labels(column, own)
-            types[column] = _common_type(column, own, column in categories)
-    types = {column: types[column] for column in columns}
-    for column in draft.extra:
-        if types.get(column, "number") != "number":
-            held = IN_WORDS[types[column]]
-            raise InputError(f"column {column} must hold numbers, it holds {held}")
-    return replace(draft, types=types, categories=tuple(categories), draft=False, excluded=())
+    return typed(draft, {column: _known(column, answers) for column in draft.columns})
 
 
 def check_present(plan: Plan, present: Mapping[str, Sequence[str]]) -> None:
@@ -139,53 +110,6 @@ def _known(column: str, answers: Mapping[str, SurveyAnswer]) -> dict[str, Column
     if not known:
         raise InputError(f"column {column} is empty at every client: leave it out")
     return known
-
-
-def _stored_category(column: str, profiles: Mapping[str, ColumnProfile]) -> Type:
-    """The type of a column that is a category because clients have stored it as one."""
-    one = next(name for name, profile in profiles.items() if profile.category)
-    for other, profile in profiles.items():
-        if not profile.category and profile.type != "text":
-            held = IN_WORDS[profile.type]
-            raise InputError(
-                f"column {column} is a category at client {one} and holds {held} at client "
-                f"{other}: write C({column}) if it is a category, or declare it by "
-                f"{declaration(column, profile.type)}"
-            )
-    return "text"
-
-
-def _check_labels(column: str, profiles: Mapping[str, ColumnProfile]) -> None:
-    """Raise InputError if a category has labels at one client and their numbers at another."""
-    labels = [name for name, profile in profiles.items() if profile.category and profile.words]
-    numbers = [name for name, profile in profiles.items() if profile.type == "number"]
-    if labels and numbers:
-        raise InputError(
-            f"column {column} is a category of words at client {labels[0]} and holds numbers at "
-            f"client {numbers[0]}: if they stand for the same, give every value its label, or give "
-            f"{declaration(column, 'text')} to keep them apart"
-        )
-
-
-def _common_type(column: str, profiles: Mapping[str, ColumnProfile], category: bool) -> Type:
-    """The type that suits all clients; text, if it is a category and they have several."""
-    types = {name: local_type(profile, category) for name, profile in profiles.items()}
-    different = set(types.values())
-    if len(different) == 1:
-        return different.pop()
-    if different == {"number", "boolean"}:
-        return "number"
-    if category:
-        return "text"
-    one, first = next(iter(types.items()))
-    other, second = next((name, kind) for name, kind in types.items() if kind != first)
-    if first == "text":
-        (one, first), (other, second) = (other, second), (one, first)
-    raise InputError(
-        f"column {column} holds {IN_WORDS[first]} at client {one} and {IN_WORDS[second]} at client "
-        f"{other}: correct the file, declare the column by {declaration(column, first)}, or write "
-        f"C({column}) if it is a category"
-    )
 
 
 def with_levels(
