@@ -58,6 +58,8 @@ class FitProblem:
     pool: Pool
     frame: Frame  # what makes the clients' costs of their designs
     blocks: tuple[CoefficientBlock, ...]
+    names: list[str]  # the q coefficients, those of aliased columns included
+    predictors: int  # how many blocks have a coefficient for each column
     kept: Mask  # (q,): the coefficients that are not aliased
     # (q, d): takes x to coefficients of the scaled columns; those that are aliased are 0
     basis: Array
@@ -70,11 +72,6 @@ class FitProblem:
     @property
     def family(self) -> Family:
         return self.settings.chosen_family
-
-    @cached_property
-    def names(self) -> list[str]:
-        """The q coefficients, those of aliased columns included."""
-        return [name for block in self.blocks for name in block.names(self.pool.names)]
 
     @property
     def m(self) -> int:
@@ -95,11 +92,6 @@ class FitProblem:
     def columns(self) -> Mask:
         """Which of the p columns are not aliased."""
         return self.kept[: len(self.pool.names)]
-
-    @cached_property
-    def predictors(self) -> int:
-        """How many blocks have a coefficient for each column."""
-        return sum([block.of_columns for block in self.blocks])
 
     @property
     def bounded(self) -> bool:
@@ -308,4 +300,6 @@ def _in_coordinates(rows: CodedRows, settings: Settings) -> Dialogue[FitProblem]
             back[pool.intercept : p * predictors : p] = np.kron(mix, unit * means)
     kept = np.concatenate([np.tile(kept, predictors), np.ones(len(own), dtype=bool)])
     frame = Frame(scaling, whiten, 1.0, symmetric, np.zeros(basis.shape[1]), precise)
-    return FitProblem(rows, settings, pool, frame, blocks, kept, basis, unscaling, back, origin)
+    names = [name for block in blocks for name in block.names(pool.names)]
+    coefficients = names, predictors, kept, basis, unscaling, back, origin
+    return FitProblem(rows, settings, pool, frame, blocks, *coefficients)
