@@ -82,6 +82,12 @@ CASES = {
     "RAND, Poisson, offset": Case(randhie, f"mdvis ~ {RAND}", "poisson", {"offset": "shift"}),
     "RAND, Poisson, exposure": Case(randhie, f"mdvis ~ {RAND}", "poisson", {"exposure": "time"}),
     "RAND, logistic, offset": Case(randhie, f"visited ~ {RAND}", "logistic", {"offset": "shift"}),
+    "a covariate that is the weight": Case(
+        diabetes, "target ~ age + bmi + bp", "gaussian", {"weights": "bp"}
+    ),
+    "a covariate that is the exposure": Case(
+        randhie, f"mdvis ~ {RAND} + time", "poisson", {"exposure": "time"}
+    ),
     "diabetes, Gaussian": Case(diabetes, f"target ~ {DIABETES}", "gaussian"),
     "diabetes, logistic": Case(diabetes, f"high ~ {DIABETES}", "logistic"),
     "a level missing at the last client": Case(

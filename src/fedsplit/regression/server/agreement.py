@@ -23,7 +23,7 @@ from fedsplit.errors import InputError, listed
 from fedsplit.loop.trace import Row
 from fedsplit.regression.client.design import Moments
 from fedsplit.regression.client.guards.rules import Finding, in_lines
-from fedsplit.regression.client.plan import Coding, DerivedColumn, Plan, columns_of
+from fedsplit.regression.client.plan import Coding, DerivedColumn, Plan
 from fedsplit.regression.client.questions import (
     RowCounts,
     SumAnswer,
@@ -180,7 +180,7 @@ def draft_of(
     others = tuple(name for name in dict.fromkeys(settings.columns) if name not in used)
     types = settings.declared
     if not formula.open:
-        _check_formula(plan)
+        plan.chosen_family.check_plan(plan)
         types = {name: types[name] for name in (*used, *others) if name in types}
     text = {name for name, kind in types.items() if kind == "text" and name not in others}
     categories = sorted({*formula.categories, *text})
@@ -257,7 +257,7 @@ def agree_on_columns(draft: Plan, settings: Settings) -> Dialogue[AgreedPlan]:
         full = {name: each for name, each in answers.items() if name not in empty}
         plan = with_columns(draft, full or answers)
         if draft.parsed.open:
-            _check_formula(plan)
+            plan.chosen_family.check_plan(plan)
         if not full or (empty and settings.empty_site == "refuse"):
             raise InputError(
                 f"there is no row with a value at client {listed(empty)}: correct the data, leave "
@@ -335,20 +335,6 @@ def _naming(text: str, agreement: Dialogue[State]) -> Dialogue[State]:
         return (yield from agreement)
     except ValueError as error:
         raise ValueError(f"{text}: {error}") from None
-
-
-def _check_formula(plan: Plan) -> None:
-    """Raise InputError if the family cannot have such a model, or a column has two uses."""
-    family, formula = plan.chosen_family, plan.parsed
-    for text in plan.extra:
-        # the trials of a share, as in died / n
-        trials = family.binary and text == plan.weights and text in formula.target_columns
-        if columns_of(text) == [text] and text in formula.columns and not trials:
-            raise InputError(
-                f"column {text} is in the formula and is a weight, offset or exposure: "
-                "it cannot be both"
-            )
-    family.check_plan(plan)
 
 
 def _declared(
