@@ -382,7 +382,8 @@ def test_the_host_of_a_coordinator_can_change_and_its_certificate_be_lost(home: 
     assert contents(home) == before
 
 
-def test_no_certificate_outlives_its_authority(home: Path) -> None:
+def test_no_certificate_outlives_its_authority(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shift(1000, monkeypatch)
     authority.renew(home, "coordinator", days=3650)
     ends = authority.read_certificate(home / "ca.crt").ends
     assert authority.read_certificate(home / "coordinator.crt").ends == ends
@@ -499,6 +500,8 @@ def test_the_end_of_a_certificate_is_said_a_month_before(
     assert authority.expiring(home, "coordinator") == authority.expiring(ada, "site") == []
     shift(59, monkeypatch)
     assert authority.expiring(ada, "site") == []
+    shift(60.5, monkeypatch)
+    assert len(authority.expiring(ada, "site")) == 1
     shift(70.5, monkeypatch)
     [line] = authority.expiring(ada, "site")
     assert "site.crt ends on" in line

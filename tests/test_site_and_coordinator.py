@@ -125,6 +125,7 @@ def resumed(federation: Federation, study: Study) -> Any:
         def exchange(self, messages: Mapping[str, bytes], seconds: float, largest: int) -> Any:
             self.left -= 1
             if not self.left:
+                list(super().exchange(messages, seconds, largest))  # replies that nobody records
                 raise Ends
             return super().exchange(messages, seconds, largest)
 
@@ -409,17 +410,25 @@ def test_a_study_waits_for_its_owners_and_can_be_declined(tmp_path: Path) -> Non
         federation.run(study, method="fedsplit")
 
 
-def test_the_coordinator_says_whose_decision_it_waits_for(tmp_path: Path) -> None:
+def test_the_coordinator_says_once_whose_decision_it_waits_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     federation = made(tmp_path, approve="ask")
     study = study_of(federation, "secure")
     said: list[str] = []
+    pauses = []
 
-    def watch(line: str) -> None:
-        said.append(line)
-        if "decision" in line:
-            federation.site(line.partition(":")[0]).approve(study.hash)
+    def decide(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            for name in federation.names:
+                federation.site(name).approve(study.hash)
 
-    found = federation.coordinator(federation.direct(), wait=60.0, watch=watch).run(study)
+    coordinator = federation.coordinator(federation.direct(), wait=60.0, watch=said.append)
+    with monkeypatch.context() as patch:
+        patch.setattr("fedsplit.federation.coordinator.time.sleep", decide)
+        found = coordinator.run(study)
+    assert len(pauses) == 3
     assert isinstance(found, StudyResult)
     for name in federation.names:
         assert said.count(f"{name}: waits for its owner's decision") == 1
