@@ -116,6 +116,21 @@ def test_a_study_file_says_what_the_data_are(folder: Path) -> None:
     assert "ridge = 0.5" in text
 
 
+def test_why_a_site_declines_is_shown_in_80_columns(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(folder / "open.toml")
+    assert run(["study", "new", file, *NEW, "--open", "--title", "visits " * 20]) == 0
+    assert run(["study", "ask", file, "--post", str(folder / "post")]) == 1
+    assert answer(folder) == 3
+    assert run(["study", "ask", file, "--post", str(folder / "post")]) == 1
+    capsys.readouterr()
+    assert run(["study", "status", file]) == 0
+    shown = capsys.readouterr().out
+    assert "secure_sums_only: the coordinator would learn" in " ".join(shown.split())
+    assert max(map(len, shown.splitlines())) <= 80
+
+
 def test_a_study_stays_the_same_when_another_site_joins_the_federation(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,7 +12,7 @@ from fedsplit.commands.fit import present, show
 from fedsplit.commands.help import Command, Group, application
 from fedsplit.commands.interrupts import Terminated
 from fedsplit.commands.options import Json
-from fedsplit.commands.terminal import live, say
+from fedsplit.commands.terminal import live, say, wrapped
 from fedsplit.errors import InputError
 
 study_app = application(
@@ -224,11 +224,11 @@ def status_command(file: File) -> None:
     coordinator = _coordinator(file)
     found = coordinator.run(study)
     joined = coordinator.joined(study)
-    typer.echo(f"study {study.hash}\n  {study.title}")
+    typer.echo(f"study {study.hash}\n{wrapped(f'  {study.title}')}")
     for name in study.members:
         typer.echo(f"  {name}: {'takes part' if name in joined else 'has not joined'}")
     if isinstance(found, fs.Interruption):
-        typer.echo(f"  {_waiting(found)}")
+        typer.echo(wrapped(f"  {_waiting(found)}", indent=4))
     else:
         typer.echo(f"  has its result, after {found.questions} exchanges")
 
@@ -253,7 +253,7 @@ def _result(found: fs.StudyResult | fs.Interruption) -> fs.StudyResult:
     """The result of a study; the command ends if it waits for sites."""
     if isinstance(found, fs.StudyResult):
         return found
-    typer.echo(_waiting(found), err=True)
+    typer.echo(wrapped(_waiting(found)), err=True)
     raise typer.Exit(1)
 
 
