@@ -106,7 +106,7 @@ class Channel(Protocol):
         Whether a question costs no more than its arithmetic, so that it may be asked for a
         measurement.
     recorded : bool
-        Whether an extra question makes a difference: it takes time elsewhere, or is kept.
+        Whether asking has side effects: it takes time elsewhere, or is recorded.
     """
 
     @property
@@ -149,7 +149,7 @@ class PostingChannel(Protocol):
 
 
 class TimelessChannel:
-    """A channel whose answers are there when they are asked for, and tell something each."""
+    """A channel whose answers take no time, and disclose something each."""
 
     free = False
     recorded = True

@@ -1,4 +1,4 @@
-"""Checkpoints: the clients' answers, kept on disk, so that an interrupted run can go on.
+"""Checkpoints: the clients' answers on disk, so that an interrupted run can go on.
 
 Methods draw on nothing but the clients' answers: from the same answers they come to the same state
 and ask the same questions. So a resumed run starts from its beginning, takes the old answers from
@@ -37,7 +37,7 @@ ANSWERS = "answers"
 
 
 class Checkpoint:
-    """A folder that keeps a run.
+    """A folder in which a run is recorded.
 
     Pass it to ``solve`` as one of its callbacks, or to ``fit`` as ``checkpoint``. Records are
     appended, each with a checksum; an incomplete last one is left out. The folder then holds what
@@ -48,7 +48,7 @@ class Checkpoint:
     folder : path
         Where to write; created if needed.
     every : int
-        Write after so many questions. Fewer than that are lost with the process.
+        Questions between two writes; fewer than that are lost with the process.
     resume : bool
         Go on with the run in the folder. Without it, a folder that holds a run is refused.
     """
@@ -70,7 +70,7 @@ class Checkpoint:
 
     @contextmanager
     def keeping(self, clients: Clients, about: Mapping[str, object]) -> Iterator[Clients]:
-        """The clients, with their answers kept here; ``about`` identifies the run."""
+        """The clients, with their answers recorded here; ``about`` identifies the run."""
         remote = clients if isinstance(clients, RemoteClients) else in_process(clients)
         with self.over(remote.members.channel, about) as journal:
             yield remote.over(journal)
@@ -187,11 +187,11 @@ class Checkpoint:
 
 
 class JournalledChannel:
-    """A channel that replays old answers from a file first, and keeps the new ones there.
+    """A channel that replays old answers from a file first, and records the new ones there.
 
     Time advances only during questions and waits, and is recorded, so that timeouts replay
-    identically. Answers pass on as they will be replayed; those that cannot be kept are failures.
-    Once closed, the journal only passes questions on.
+    identically. Answers pass on as they will be replayed; those that cannot be recorded are
+    failures. Once closed, the journal only passes questions on.
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ class JournalledChannel:
     records : Records
         The file.
     every : int
-        Write after so many questions.
+        Questions between two writes.
     """
 
     recorded = True
@@ -281,9 +281,9 @@ class JournalledChannel:
         """The arrivals that come next in the old records."""
         record = self._records.read(self._replayed)
         answered = {}
-        for heard in record.replies:
-            if heard.cohort in self._posted:
-                answered[heard.cohort] = self._posted.pop(heard.cohort)
+        for recorded in record.replies:
+            if recorded.cohort in self._posted:
+                answered[recorded.cohort] = self._posted.pop(recorded.cohort)
         self._unsent -= answered.keys()
         return self._replay(_digest(answered), answered)
 
@@ -307,12 +307,12 @@ class JournalledChannel:
                 "start again in another folder"
             )
         replies = {}
-        for heard in record.replies:
-            at = heard.cohort
+        for recorded in record.replies:
+            at = recorded.cohort
             question = requests[at].question
             value = None
-            if heard.outcome == "answer":
-                value = codec.decode(question.answer_type, heard.answer)
+            if recorded.outcome == "answer":
+                value = codec.decode(question.answer_type, recorded.answer)
                 prepares = any(each.prepares for each in requests[at].parts)
                 if question.repeatable and (prepares or at not in self._prepared):
                     self._unconfirmed[at] = requests[at], value
@@ -320,11 +320,11 @@ class JournalledChannel:
                     first = self._unconfirmed[at][0].preparation
                     if first is not None:
                         # what a preparation travelled with, such as bounds on the curvature, may
-                        # be the same for any rows: the last answer tells more
+                        # be the same for any rows: the last answer says more
                         self._unconfirmed[at] = requests[at]._replace(preparation=first), value
                 if prepares:
                     self._prepared.add(at)
-            replies[at] = Reply(heard.outcome, value, heard.text, heard.seconds)
+            replies[at] = Reply(recorded.outcome, value, recorded.text, recorded.seconds)
         if self.free:
             self._confirm(requests, math.inf)
         self._replayed += 1
@@ -353,15 +353,15 @@ class JournalledChannel:
         self, digest: str, requests: Mapping[int, Request], replies: Mapping[int, Reply]
     ) -> dict[int, Reply]:
         """The replies, once they are in the records."""
-        kept = {at: _kept(request, replies.get(at, SILENT)) for at, request in requests.items()}
-        heard = [
-            RecordedReply(at, reply.outcome, blob, reply.text, reply.seconds)
-            for at, (reply, blob) in kept.items()
-        ]
-        self._records.append(RecordedQuestion(digest, self._time, heard), self._every)
+        passed, recorded = {}, []
+        for at, request in requests.items():
+            reply, answer = _as_recorded(request, replies.get(at, SILENT))
+            passed[at] = reply
+            recorded.append(RecordedReply(at, reply.outcome, answer, reply.text, reply.seconds))
+        self._records.append(RecordedQuestion(digest, self._time, recorded), self._every)
         self._replayed += 1
         self._recorded = True
-        return {at: reply for at, (reply, _) in kept.items()}
+        return passed
 
     def _confirm(self, cohorts: Iterable[int], timeout: float) -> dict[int, Reply]:
         """After a resumption, check that cohorts still have the data that the run began with.
@@ -379,7 +379,7 @@ class JournalledChannel:
         found = self._channel.ask(again, timeout)
         unanswered = {}
         for at, request in again.items():
-            reply, _ = _kept(request, found.get(at, SILENT))
+            reply, _ = _as_recorded(request, found.get(at, SILENT))
             if reply.outcome != "answer":
                 unanswered[at] = reply
                 continue
@@ -389,7 +389,7 @@ class JournalledChannel:
         return unanswered
 
 
-def _kept(request: Request, reply: Reply) -> tuple[Reply, bytes]:
+def _as_recorded(request: Request, reply: Reply) -> tuple[Reply, bytes]:
     """A reply as it will be replayed, and the bytes of its answer."""
     if reply.outcome != "answer":
         return reply, b""

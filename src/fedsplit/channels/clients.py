@@ -118,14 +118,14 @@ class RemoteClients(Clients):
         def check(at: int, value: Any) -> str:
             return question.check(value, len(rows[at]), self.d)
 
-        replies = self.hear(requests, check, insist)
+        replies = self.ask_cohorts(requests, check, insist)
         if members.patience is None and len(replies) == 1 and drawn.all():
             [reply] = replies.values()
             answer: Answer = reply.value  # of this process, as it is
             return answer
         while not replies and members.patience is not None:
             # until somebody answers, or everybody is given up
-            replies = self.hear(requests, check, insist)
+            replies = self.ask_cohorts(requests, check, insist)
         return self.together(question, rows, replies)
 
     def requests(
@@ -137,7 +137,9 @@ class RemoteClients(Clients):
             for at, own in rows.items()
         }
 
-    def hear(self, requests: dict[int, Request], check: Check, insist: bool) -> dict[int, Reply]:
+    def ask_cohorts(
+        self, requests: dict[int, Request], check: Check, insist: bool
+    ) -> dict[int, Reply]:
         """Valid answers by cohort; cohorts that lost their preparation are prepared again."""
         found: dict[int, Reply] = {}
         waiting = requests
@@ -156,7 +158,7 @@ class RemoteClients(Clients):
         return {at: found[at] for at in requests if at in found}
 
     def note_replies(self, replies: Mapping[int, Reply]) -> None:
-        """Take note of what replies tell about the cohorts' preparation."""
+        """Take note of what replies say about the cohorts' preparation."""
         lost = {at for at, reply in replies.items() if reply.outcome == "unprepared"}
         self.note_prepared(self._fresh & replies.keys())
         # in place, as -= with the keys of a dict is not: insistent copies share what is known
@@ -264,7 +266,7 @@ class Posted:
 class PostedClients(Clients):
     """Clients over a channel, of whom each has one question at a time, or none.
 
-    ``ask`` waits for the answers to all that was posted, and keeps them for ``collect``. A question
+    ``ask`` waits for the answers to all that was posted, which ``collect`` then returns. A question
     that is lost is sent again; a client that does not answer for too long is given up.
 
     Parameters
@@ -383,7 +385,7 @@ class PostedClients(Clients):
 
         request = {at: posted.request}
         again = posted.attempts < ATTEMPTS
-        # one reply alone does not tell whether the run diverges
+        # one reply alone does not show that the run diverges
         of = len(members.cohorts) + 1
         valid = members.judge(patience, request, {at: reply}, check, posted.since, again, of)
         if not valid:
@@ -406,7 +408,7 @@ class PostedClients(Clients):
 
 
 def in_process(clients: Clients) -> RemoteClients:
-    """Clients of this process, asked over a channel, so that answers can be kept on the way."""
+    """Clients of this process, asked over a channel, so that answers can be recorded on the way."""
     cohort = ProblemCohort([str(j) for j in range(clients.m)], lambda m: clients)
     remote = RemoteClients(Members(LocalChannel(cohort)), clients.d, {0: Fingerprint()}, {0: ""})
     remote.hessians = clients.hessians

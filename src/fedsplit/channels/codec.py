@@ -69,7 +69,7 @@ def encode(value: object) -> bytes:
 
 
 def encoded_parts(value: object) -> list[Any]:
-    """The encoding of a value in parts, of which the large ones are not copied."""
+    """The encoding of a value in parts; arrays and byte strings are not copied."""
     arrays: list[Any] = []
     try:
         header = msgspec.msgpack.encode(_plain(value, arrays))
@@ -255,7 +255,7 @@ class _Reader:
 
 @cache
 def _decoder(kind: Any, known: int) -> msgspec.msgpack.Decoder[Any]:
-    """The decoder of a type, where so many statistics are known."""
+    """The decoder of a type; with more statistics (``known`` is their number) it is another one."""
     _schema.cache_clear()
     _members.cache_clear()
     return msgspec.msgpack.Decoder(_schema(kind))

@@ -127,7 +127,7 @@ class Records:
         if len(head) < HEAD:
             return None
         end = begin + HEAD + int.from_bytes(head[4:12], "little")
-        # The CRC tells a damaged length from one that points beyond a file that was cut off.
+        # The CRC distinguishes a damaged length from one that points beyond a file cut short.
         known = head[:4] == MARK and zlib.crc32(head[:-4]) == int.from_bytes(head[-4:], "little")
         if known and end <= size:
             content = self._bytes(begin + HEAD, end - begin - HEAD)

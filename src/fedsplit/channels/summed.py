@@ -18,7 +18,7 @@ FEWEST = 3
 """Of two clients each would see the other's numbers in a sum."""
 
 MOST = 512
-"""So many numbers of fixed point can be added up."""
+"""Fixed point has headroom for this many summands."""
 
 
 class SummedChannel:
@@ -33,13 +33,13 @@ class SummedChannel:
         Whose clients may become fewer.
     """
 
-    free = False  # every sum tells something
+    free = False  # every sum discloses something
     recorded = True
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
         # the last request, with the replies of the cohorts that have answered it
-        self._heard: tuple[Request, dict[int, Reply]] | None = None
+        self._answered: tuple[Request, dict[int, Reply]] | None = None
         if not FEWEST <= len(self.clients) <= MOST:
             raise InputError(
                 f"secure sums are for {FEWEST} to {MOST} clients, not {len(self.clients)}"
@@ -74,18 +74,18 @@ class SummedChannel:
         m = len(self.clients)
         asked = request._replace(question=question.for_sums(m), m=m, sums=True)
         replies: dict[int, Reply] = {}
-        if self._heard is not None and _is_same(self._heard[0], request):
-            replies = self._heard[1]
+        if self._answered is not None and _is_same(self._answered[0], request):
+            replies = self._answered[1]
         waiting = [at for at in range(len(self.channel.names)) if at not in replies]
         found = dict.fromkeys(waiting, SILENT)
         found |= self.channel.ask(dict.fromkeys(waiting, asked), timeout)
         replies |= {at: reply for at, reply in found.items() if reply.outcome == "answer"}
         others = [reply for reply in found.values() if reply.outcome != "answer"]
-        self._heard = None
+        self._answered = None
         if others:
             # these are asked again, and the others' answers stay
             if all(reply.outcome in ("failed", "silent") for reply in others):
-                self._heard = request, replies
+                self._answered = request, replies
             return _worst(others)
         seconds = max(reply.seconds for reply in replies.values())
         values = [replies[at].value for at in sorted(replies)]
@@ -111,7 +111,7 @@ def _worst(replies: Sequence[Reply]) -> Reply:
 
 
 def _read(question: Question, values: Sequence[Any], m: int) -> Any:
-    """The answer of the one client from what the cohorts told."""
+    """The answer of the one client from what the cohorts added."""
     shapes = {np.shape(value) for value in values}
     kinds = {getattr(value, "dtype", None) for value in values}
     if len(shapes) > 1 or kinds != {np.dtype(np.uint64)} or values[0].shape[1:] != (LIMBS,):

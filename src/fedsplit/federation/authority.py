@@ -200,7 +200,7 @@ def renew(folder: Path, name: str, hosts: Sequence[str] = (), days: int = 365) -
 
 
 def revoke(folder: Path, name: str) -> None:
-    """Shut a site out: it is not heard any more, on an open connection either."""
+    """Shut a site out at once, on an open connection too."""
     paths = {each.stem: each for each in _members(folder)}
     if name not in paths:
         raise InputError(f"{folder}: there is no site {name!r}, only {listed(paths) or 'none'}")

@@ -219,7 +219,7 @@ class StudyChannel(ABC):
     def ask(self, requests: Mapping[int, Request], timeout: float) -> dict[int, Reply]:
         own = {self.names[at][0]: request for at, request in requests.items()}
         questions = {name: encode_request(request) for name, request in own.items()}
-        found = self._heard(own, questions, timeout)
+        found = self._exchange(own, questions, timeout)
         return {
             at: self._reply(name, own[name], found[name])
             for at in requests
@@ -227,10 +227,10 @@ class StudyChannel(ABC):
         }
 
     @abstractmethod
-    def _heard(
+    def _exchange(
         self, requests: Mapping[str, Request], questions: Mapping[str, bytes], timeout: float
     ) -> dict[str, Recorded]:
-        """What is recorded of each site, after it was asked if nothing was."""
+        """What is recorded of each site; those without a record are asked first."""
 
     @abstractmethod
     def _reply(self, name: str, request: Request, recorded: Recorded) -> Reply:
@@ -291,7 +291,7 @@ class OpenChannel(StudyChannel):
         super().__init__(exchanges, names)
         self._without = without
 
-    def _heard(
+    def _exchange(
         self, requests: Mapping[str, Request], questions: Mapping[str, bytes], timeout: float
     ) -> dict[str, Recorded]:
         self.number += 1
@@ -339,7 +339,7 @@ class SecureChannel(StudyChannel):
         self._posts = self._exchanges.posts(JOINING)
         self._asked = b""
 
-    def _heard(
+    def _exchange(
         self, requests: Mapping[str, Request], questions: Mapping[str, bytes], timeout: float
     ) -> dict[str, Recorded]:
         if len(set(questions.values())) != 1:

@@ -53,7 +53,7 @@ def last_digits(own: bytes, question: bytes) -> Callable[[Limbs], Callable[[int]
     """Return what random last digits of a member's numbers are drawn from.
 
     They depend on the question and the numbers, so that no two answers share them, and the same
-    answer has the same ones. The sum then tells nothing of how a single site rounds.
+    answer has the same ones. The sum then discloses nothing of how a single site rounds.
     """
 
     def of(numbers: Limbs) -> Callable[[int], bytes]:

@@ -257,7 +257,7 @@ class RegressionStudy(Analysis):
 
 
 def whole_formula(options: Regression) -> Formula:
-    """The formula of a fit, with every column named: no site tells names of columns by itself."""
+    """The formula of a fit, with every column named: no site sends names of columns by itself."""
     text = options.formula
     if text is None:
         text = f"{quoted([str(options.target)])} ~ ."

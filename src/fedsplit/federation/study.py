@@ -65,7 +65,7 @@ class Analysis(ABC):
 
     @abstractmethod
     def check_request(self, study: Study, request: Request, answered: int) -> None:
-        """Raise RequestError for a question that is no part of it, after so many answers."""
+        """Raise RequestError for a question that is no part of it, the first or a later one."""
 
     def narrowed(self, request: Request, answer: Any) -> Any:
         """An answer without what a site should not say, such as names of other columns."""

@@ -54,7 +54,7 @@ class Copies:
         self._smallest = smallest
 
     def current(self) -> Source:
-        """The rows as they are now, of which nothing has been read."""
+        """The rows as they are now; nothing has been read yet."""
         return source_of(self._data, self._reading)
 
     def take(self, answered: Sequence[str]) -> tuple[str, str]:

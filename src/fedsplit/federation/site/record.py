@@ -1,8 +1,8 @@
 """The record of a site, ``site.db``: its studies, and everything that it sent, refused or decided.
 
 The log is a hash chain, hash_k = SHA-256(hash_{k-1}, entry_k), and every answer carries its head.
-Whoever keeps an answer (the coordinator, and in a secure study every other member) can therefore
-tell whether a log that is shown later was changed or cut short.
+Whoever has an answer (the coordinator, and in a secure study every other member) can therefore
+verify that a log which is shown later was not changed or cut short.
 """
 
 from __future__ import annotations

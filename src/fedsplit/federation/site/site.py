@@ -582,10 +582,10 @@ class Site:
     def prepared(self, study: Study, rows: StudyRows, request: Request) -> Request:
         """A request with the preparation that its key names, where the rows lack it."""
         if request.preparation is None and request.key and not rows.has_prepared(request.key):
-            kept = self.record.preparation(study.digest, request.key)
-            if kept is None:
+            recorded = self.record.preparation(study.digest, request.key)
+            if recorded is None:
                 raise RequestError("a question about coordinates that were never sent")
-            return request._replace(preparation=decode_request(kept).question)
+            return request._replace(preparation=decode_request(recorded).question)
         return request
 
     def _end(self, ending: Ending) -> Response:
@@ -651,7 +651,7 @@ class Site:
         if not isinstance(error, RequestError):  # it depends on the rows
             reason = "a rule of its owner, or its data, do not allow this answer"
         if known and refusals(self.record, known) <= self.policy.refusals_before_halt:
-            # Random bytes in its entry: the hash, which others see, tells nothing of the reason.
+            # Random bytes in its entry: others see its hash, which discloses nothing of the reason.
             self.record.append(study, number, "refused", str(error), self._draw(16))
         self.watch(f"exchange {number} was refused: {error}")
         return self._without_answer(study, number, "refused", reason)

@@ -64,7 +64,7 @@ def serve(grid: Grid, context: Context) -> None:
 class GridTransport:
     """Messages over Flower's grid.
 
-    A node is the site whose key signs a greeting that nobody has heard before: what a node says of
+    A node is the site whose key signs a greeting that is new: what a node says of
     its name does not count.
 
     Parameters
@@ -139,7 +139,7 @@ class GridTransport:
                     try:
                         yield node, content_of(message.content)
                     except InputError:
-                        continue  # it is no site, and is not heard
+                        continue  # it is no site
             time.sleep(POLL)
 
 

@@ -362,7 +362,7 @@ class FitClients(RemoteClients):
         """Each client's answer to a question about its rows."""
         m = len(self.members.names)
         requests = {at: Request(question, key, m) for at, key in self.keys.items()}
-        replies = _heard(self.members, requests, partial(self.hear, insist=True))
+        replies = _heard(self.members, requests, partial(self.ask_cohorts, insist=True))
         return [entry for reply in replies.values() for entry in reply.value]
 
     def note_prepared(self, cohorts: Collection[int]) -> None:

@@ -213,7 +213,7 @@ class HttpsTransport:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Serve one connection of a site, as long as it lasts."""
         transport = request.transport
-        self._listener.heard(transport)
+        self._listener.requested(transport)
         connection = web.WebSocketResponse(
             heartbeat=self._limits.heartbeat,
             max_msg_size=wire.FRAME,
@@ -244,7 +244,7 @@ class HttpsTransport:
         return connection
 
     def _objection(self, peer: _Peer) -> tuple[int, str] | None:
-        """Return why a site may not be heard now, as the list of members is now."""
+        """Return why a site may not be connected now, by the present list of members."""
         try:
             authority.check_name(peer.name)
         except InputError as error:
@@ -314,7 +314,7 @@ class HttpsTransport:
             self._status(f"{peer.name} is disconnected")
 
     def _part(self, peer: _Peer, code: int, why: str) -> None:
-        """Close the connection of a site, which is not heard from now on."""
+        """Close the connection of a site; nothing more is read from it."""
         self._forget(peer)
         if code in (Closing.REVOKED, Closing.EXPIRED):
             self._current.settle(peer.name, None)

@@ -35,7 +35,7 @@ def listening(host: str, port: int, loopback: bool) -> socket.socket:
 class Listener:
     """Accepts connections, and gives up those that bring no request.
 
-    The handler of ``server`` calls ``heard``; ``tls`` returns the context for a handshake, or None.
+    The handler of ``server`` calls ``requested``; ``tls`` returns a context for TLS, or None.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class Listener:
                 task.add_done_callback(partial(self._settled, connection))
                 self._limit(str(address[0]))
 
-    def heard(self, transport: asyncio.Transport | None) -> None:
+    def requested(self, transport: asyncio.Transport | None) -> None:
         """Note that a connection has brought its request."""
         self._request(transport).set()
 
