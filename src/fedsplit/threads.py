@@ -51,10 +51,7 @@ _one_blas_thread = _OneBlasThread()
 
 
 def one_blas_thread() -> AbstractContextManager[None]:
-    """A context in which BLAS uses one thread.
-
-    Enter it once per run: entering costs about as much as a small round.
-    """
+    """A context in which BLAS uses one thread: entering it costs about as much as a small round."""
     return _one_blas_thread
 
 

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -150,33 +150,33 @@ class Conversation:
 
     def ask(self, question: Any) -> Any:
         """Answer a question of a dialogue, or carry out what it wants of the driver."""
-        effect = self._effects.get(type(question))
-        if effect is not None:
-            return effect(question)
-        reflection = None
-        if isinstance(question, Reflection) and not self.clients.on_device:
-            # clients elsewhere are asked for a prox, and the centring step is made here
-            reflection, question = question, question.prox
-        question = self._next(question)
-        drawn = self._everyone
-        if self._draws is not None:
-            # drawn for every question, so that the draws depend on the number of questions alone
-            mask = next(self._draws)
-            if self._reshuffled or not question.everyone:
-                drawn = mask
-        began = time.perf_counter()
         try:
+            effect = self._effects.get(type(question))
+            if effect is not None:
+                return effect(question)
+            reflection = None
+            if isinstance(question, Reflection) and not self.clients.on_device:
+                # clients elsewhere are asked for a prox, and the centring step is made here
+                reflection, question = question, question.prox
+            question = self._next(question)
+            drawn = self._everyone
+            if self._draws is not None:
+                # drawn for every question: draws depend on the number of questions alone
+                mask = next(self._draws)
+                if self._reshuffled or not question.everyone:
+                    drawn = mask
+            began = time.perf_counter()
             if self._posting is not None:
                 answer = self._posting.ask_some(question, drawn)
             elif drawn is self._everyone:
                 answer = self.clients.ask(question)
             else:
                 answer = self.clients.ask_some(question, drawn)
+            asked = self.m if drawn is self._everyone else int(drawn.sum())
+            self._count(question, answer, asked, began)
+            return answer if reflection is None else reflection.of_prox(answer)
         except Removed as gone:
             self._remove(gone.names)
-        asked = self.m if drawn is self._everyone else int(drawn.sum())
-        self._count(question, answer, asked, began)
-        return answer if reflection is None else reflection.of_prox(answer)
 
     def _check_budget(self) -> None:
         """Raise BudgetSpent if the trace is to have no other row."""
@@ -196,12 +196,9 @@ class Conversation:
         assert self._posting is not None  # as ``solve`` has made sure
         self._check_budget()
         began = time.perf_counter()
-        try:
-            if effect.to.any():
-                self._posting.post(self._next(effect.question), effect.to)
-            question, answer = self._posting.collect()
-        except Removed as gone:
-            self._remove(gone.names)
+        if effect.to.any():
+            self._posting.post(self._next(effect.question), effect.to)
+        question, answer = self._posting.collect()
         self._count(question, answer, int(answer.present.sum()), began)
         return Arrival(question, answer, self._posting.idle)
 
@@ -222,10 +219,7 @@ class Conversation:
         if effect.sometimes and self._measurable % clients.measured_every:
             return None
         paused = time.perf_counter()
-        try:
-            value = clients.objective(effect.x)
-        except Removed as gone:
-            self._remove(gone.names)
+        value = clients.objective(effect.x)
         self._began += time.perf_counter() - paused  # a measurement is not the run's time
         return value
 
@@ -256,8 +250,8 @@ class Conversation:
         if self._callbacks and effect.state is not None:
             # every callback is called, whatever those before it return
             stop = any([callback(row, effect.state) for callback in self._callbacks])  # noqa: C419
-        separated = self._question if row.margin > 0 else None
-        point = None if separated is None else separated.common_point
+        asked = self._question if row.margin > 0 else None
+        point = None if asked is None else asked.common_point
         return Account(len(rows), row.error, row.margin, self.present, self.heard, point, stop)
 
     def note(self, exchange: Row) -> None:
@@ -269,7 +263,7 @@ class Conversation:
         taken, self._exchanges = self._exchanges, []
         return taken
 
-    def _remove(self, names: Sequence[str]) -> None:
+    def _remove(self, names: Sequence[str]) -> NoReturn:
         """Go on without some clients: what was asked is void, and the dialogue hears of it."""
         kept = np.array([name not in names for name in self.clients.names or ()])
         self._meet(self.clients.without(names))

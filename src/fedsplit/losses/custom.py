@@ -109,18 +109,16 @@ class CustomTerms(Terms):
         return np.stack([self._gradient(j, x) for j, x in enumerate(eta)])
 
     def hessian(self, eta: Array) -> Array:
-        hessian = self.phi.hessian
-        hessians = np.empty((self.k, self.d, self.d))
-        for j, x in enumerate(eta):
-            if hessian is None:
-                # central differences are most accurate at about the cube root of rounding
-                h = np.cbrt(EPS) * np.maximum(1.0, np.abs(x))
-                rows = [self._gradient(j, x + e) - self._gradient(j, x - e) for e in np.diag(h)]
-                H = np.stack(rows) / (2 * h[:, None])
-            else:
-                H = _numbers("hessian", j, hessian(x, self.data[j]), (self.d, self.d))
-            hessians[j] = 0.5 * (H + H.T)
-        return hessians
+        hessians = [self._hessian(j, x) for j, x in enumerate(eta)]
+        return np.stack([0.5 * (H + H.T) for H in hessians])
+
+    def _hessian(self, j: int, x: Array) -> Array:
+        if self.phi.hessian is not None:
+            return _numbers("hessian", j, self.phi.hessian(x, self.data[j]), (self.d, self.d))
+        # central differences are most accurate at about the cube root of rounding
+        h = np.cbrt(EPS) * np.maximum(1.0, np.abs(x))
+        rows = [self._gradient(j, x + e) - self._gradient(j, x - e) for e in np.diag(h)]
+        return np.stack(rows) / (2 * h[:, None])
 
     def bounds(self) -> tuple[Array, Array]:
         if self.phi.curvature is None:
@@ -132,9 +130,7 @@ class CustomTerms(Terms):
             raise InputError(
                 "curvature must return two numbers, ell and L, for each client"
             ) from None
-        wrong = np.flatnonzero(~((ell >= 0) & (ell <= L)))
-        if wrong.size:
-            j = int(wrong[0])
+        for j in np.flatnonzero(~((ell >= 0) & (ell <= L)))[:1]:
             raise InputError(
                 f"client {j}: curvature must be 0 <= ell <= L, not ({ell[j]:g}, {L[j]:g})"
             )
@@ -142,11 +138,8 @@ class CustomTerms(Terms):
 
     def concordance(self, W: Array | None) -> tuple[Array, Array]:
         c = self._stated("concordance", self.phi.concordance)
-        wrong = np.flatnonzero(~(c >= 0))
-        if wrong.size:
-            raise InputError(
-                f"client {wrong[0]}: concordance must be at least 0, not {c[wrong[0]]:g}"
-            )
+        for j in np.flatnonzero(~(c >= 0))[:1]:
+            raise InputError(f"client {j}: concordance must be at least 0, not {c[j]:g}")
         # In the norm of W⁻¹ a bound would be c times the norm of W, which is never the better one:
         # the server divides the first bound by the square root of the whole Hessian's least
         # eigenvalue, and that is at least as large as this client's.
@@ -162,14 +155,11 @@ class CustomTerms(Terms):
     def _stated(self, name: str, stated: Callable[[Any], float] | float) -> Array:
         """What the loss states for each client, by a function of its data or for all, (k,)."""
         try:
-            if callable(stated):
-                numbers = np.array([float(stated(data)) for data in self.data])
-            else:
-                numbers = np.full(self.k, float(stated))
+            each = [stated(data) if callable(stated) else stated for data in self.data]
+            numbers = np.array([float(number) for number in each])
         except (TypeError, ValueError):
             raise InputError(f"{name} must be a number, or a function of the data to one") from None
-        if np.isnan(numbers).any():
-            j = int(np.flatnonzero(np.isnan(numbers))[0])
+        for j in np.flatnonzero(np.isnan(numbers))[:1]:
             raise InputError(f"client {j}: {name} is not a number")
         return numbers
 

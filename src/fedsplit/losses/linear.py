@@ -196,9 +196,8 @@ class RowTerms(Terms):
 
     def largest_row(self, eta: Array | None) -> Array:
         curvature = self.phi.curvature_range[1] * self.w if eta is None else self.curvature(eta)
-        length = self.design.lengths()
         # without a bound on φ'' padding gives inf·0, but then L_j = inf, and nobody uses this
-        return namespace(length).max(curvature * length**2, axis=1)
+        return namespace(self.w).max(curvature * self.design.lengths() ** 2, axis=1)
 
     def bounds(self) -> tuple[Array, Array]:
         low, high = self.phi.curvature_range
@@ -309,8 +308,7 @@ class LinearTerms(RowTerms):
         # D³f[h, u, u] = Σ_i w_i φ'''(η_i) (a_iᵀh)(a_iᵀu)², and |φ'''| ≤ c φ''
         c = self.phi.concordance
         if c in (0.0, np.inf):
-            constant = c + 0.0 * self.w[:, 0]
-            return constant, constant
+            return (c + 0.0 * self.w[:, 0],) * 2
         norm = c * self.longest(self.design.lengths())
         if W is None:
             return norm, np.inf + 0.0 * norm
@@ -352,6 +350,4 @@ class LinearTerms(RowTerms):
         w = self.w[j]
         b = np.where(w > 0, self.b[j], 0.0)  # padding is a constant, whatever its target
         phi = self.phi.expression(cp, self.design.matrix(j) @ u + self.o[j], b)
-        if phi is None:
-            return None
-        return cp.sum(cp.multiply(w, phi))
+        return None if phi is None else cp.sum(cp.multiply(w, phi))

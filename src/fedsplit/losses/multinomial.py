@@ -107,21 +107,16 @@ class MultinomialTerms(RowTerms):
 
     classifies = True
 
-    @property
-    def classes(self) -> int:
-        """K."""
-        return self.phi.classes
-
     def eta(self, X: Array) -> Array:
         return self.product(X)  # there is no offset
 
     def product(self, X: Array) -> Array:
-        coefficients = np.matmul(self.phi.mix, X.reshape(self.k, self.classes - 1, -1))
-        by_class = [self.design.product(coefficients[:, c]) for c in range(self.classes - 1)]
-        return np.stack(by_class, axis=1)
+        coefficients = np.matmul(self.phi.mix, X.reshape(self.k, self.phi.predictors, -1))
+        by_class = map(self.design.product, np.swapaxes(coefficients, 0, 1))
+        return np.stack(list(by_class), axis=1)
 
     def adjoint(self, R: Array) -> Array:
-        by_class = np.stack([self.design.adjoint(each) for each in np.swapaxes(R, 0, 1)], axis=1)
+        by_class = np.stack(list(map(self.design.adjoint, np.swapaxes(R, 0, 1))), axis=1)
         return np.matmul(self.phi.mix, by_class).reshape(self.k, self.d)
 
     def row_values(self, eta: Array) -> Array:
@@ -131,12 +126,12 @@ class MultinomialTerms(RowTerms):
         # as for one predictor, with |slope| ≤ w and a curvature of at most w/2 for each class
         length = latest.get("row lengths", None, self.design.lengths)
         size = self.w * length * (1.0 + length * norms(X)[:, None])
-        total: Array = self.classes * np.sum(size, axis=1)
+        total: Array = self.phi.classes * np.sum(size, axis=1)
         return (length.shape[1] + self.d + 16) * EPS * total
 
     def slopes(self, eta: Array) -> Array:
         p, rest = _probabilities(np.swapaxes(eta, 0, 1))
-        own = self.b == np.arange(1.0, self.classes)[:, None, None]
+        own = self.b == np.arange(1.0, self.phi.classes)[:, None, None]
         # that of the own class, p - 1, from 1 - p: it keeps its digits where p is near 1
         return np.swapaxes(self.w * np.where(own, -rest[1:], p[1:]), 0, 1)
 
@@ -145,8 +140,7 @@ class MultinomialTerms(RowTerms):
 
     def hessian(self, eta: Array) -> Array:
         p, rest = (each[1:] for each in _probabilities(np.swapaxes(eta, 0, 1)))
-        others = self.classes - 1
-        columns = self.design.shape[2]
+        others, columns = self.phi.predictors, self.design.shape[2]
         # by blocks of two classes: the rows of ``root`` are K - 1 times as many, and as long
         H = np.empty((self.k, others, columns, others, columns))
         for c in range(others):
@@ -176,9 +170,9 @@ class MultinomialTerms(RowTerms):
             norm = np.sqrt(2.0) * norm
         if W is None:
             return norm, np.full(self.k, np.inf)
-        roots = np.matmul(self.phi.mix, W.reshape(self.k, self.classes - 1, -1)).reshape(*W.shape)
-        of_others = np.moveaxis(roots.reshape(self.k, self.classes - 1, -1, W.shape[2]), 1, 0)
-        of_class = [np.zeros(()), *of_others]
+        shape = self.k, self.phi.predictors
+        roots = np.matmul(self.phi.mix, W.reshape(*shape, -1)).reshape(*shape, -1, W.shape[2])
+        of_class = [np.zeros(()), *np.moveaxis(roots, 1, 0)]
         between = [self.design.within(V - U) for U, V in combinations(of_class, 2)]
         ranges = [self.longest(np.linalg.norm(each, axis=2)) for each in between]
         leverage = np.max(ranges, axis=0)
@@ -196,15 +190,15 @@ class MultinomialTerms(RowTerms):
 
     def margin(self, eta: Array) -> Array:
         every = all_classes(np.swapaxes(eta, 0, 1), 0)
-        own = self.b == np.arange(self.classes)[:, None, None]
+        own = self.b == np.arange(self.phi.classes)[:, None, None]
         wrong = np.max(np.where(own, -np.inf, every), axis=0)
         return self.least(np.sum(np.where(own, every, 0.0), axis=0) - wrong)
 
     def expression(self, cp: Any, j: int, u: Any) -> Any:
         A = self.design.matrix(j)
-        coefficients = self.phi.mix @ cp.reshape(u, (self.classes - 1, A.shape[1]), order="C")
+        coefficients = self.phi.mix @ cp.reshape(u, (self.phi.predictors, A.shape[1]), order="C")
         eta = cp.hstack([np.zeros((A.shape[0], 1)), A @ coefficients.T])
-        own = cp.sum(cp.multiply(np.eye(self.classes)[self.b[j].astype(np.intp)], eta), axis=1)
+        own = cp.sum(cp.multiply(np.eye(self.phi.classes)[self.b[j].astype(np.intp)], eta), axis=1)
         return cp.sum(cp.multiply(self.w[j], cp.log_sum_exp(eta, axis=1) - own))
 
     def root(self, eta: Array) -> Design:

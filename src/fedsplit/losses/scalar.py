@@ -278,9 +278,7 @@ class ScalarLoss(LinearLoss):
         return self._curvature(eta, b)
 
     def floor(self, b: Array) -> Array:
-        if callable(self._floor):
-            return self._floor(b)
-        return np.full_like(b, self._floor)
+        return self._floor(b) if callable(self._floor) else np.full_like(b, self._floor)
 
     def targets(self, data: Sequence[Observations]) -> Sequence[Observations]:
         """The data, unchanged, once φ has been checked where every predictor is its offset."""
@@ -302,8 +300,7 @@ class ScalarLoss(LinearLoss):
                 | (answers["curvature"] < 0)
                 | (answers["value"] < answers["floor"])
             )
-            if wrong.any():
-                i = int(np.flatnonzero(wrong)[0])
+            for i in np.flatnonzero(wrong)[:1]:
                 numbers = ", ".join(f"{name} {answer[i]:g}" for name, answer in answers.items())
                 raise InputError(
                     f"client {j}, row {i}: φ at η = {o[i]:g}, b = {b[i]:g} must be convex and at "

@@ -221,8 +221,7 @@ class QuasiNewton(Method[QuasiNewtonState]):
         # A Huber client whose residuals are all beyond the kink has no curvature at all.
         traces = np.where(here, np.maximum(traces, TINY * mean), mean)
         least = self.prior * np.where(here, answer.parts["rank"], 1.0)
-        B = np.zeros((m, d, d))
-        np.einsum("kii->ki", B)[...] = (least * traces / d)[:, None] * unit
+        B = (least * traces / d)[:, None, None] * np.diag(unit)
         value = np.where(here, answer.parts["value"], 0.0)
         models = Expansions(np.tile(x, (m, 1)), gradient, B, here)
         unknown = np.zeros(d) if self.penalty is None else np.full(d, np.nan)
@@ -249,16 +248,11 @@ class QuasiNewton(Method[QuasiNewtonState]):
         second, third = (
             None if np.isnan(move).any() else state.x + move for move in state.trials[1:]
         )
-        even = bool((state.unit == 1.0).all())
+        x = state.x + state.trials[0]
         prediction = self._prediction(state)
-        answer: Answer = yield Trials(
-            state.x + state.trials[0],
-            second,
-            third,
-            prediction,
-            state.rate if even else state.rate * state.unit,
-            None if renewed else state.reference,
-        )
+        shift = state.rate if (state.unit == 1.0).all() else state.rate * state.unit
+        reference = None if renewed else state.reference
+        answer: Answer = yield Trials(x, second, third, prediction, shift, reference)
         tried = self._tried(state, prediction, answer)
         state = self._moved(state, tried)._replace(number=state.number + 1)
         if not tried.near[0]:
@@ -390,16 +384,16 @@ class QuasiNewton(Method[QuasiNewtonState]):
 
         For a quadratic, the mean of the slopes at both ends of a move is the mean slope on the way.
         """
-        models = state.models
-        found = []
+        p, y = state.models.p[known], state.models.y[known]
+        rounding = 16.0 * EPS * float(np.abs(state.value).sum())
+        near = []
         for i, move in enumerate(moves):
-            way = (state.x + move - models.p)[known]
-            bent = 0.5 * float(dots(g[known, i] - models.y[known], way).sum())
-            mean = 0.5 * float(dots(g[known, i] + models.y[known], way).sum())
+            way = state.x + move - p
+            bent = 0.5 * float(dots(g[known, i] - y, way).sum())
+            mean = 0.5 * float(dots(g[known, i] + y, way).sum())
             risen = float((f[known, i] - state.value[known]).sum())
-            rounding = 16.0 * EPS * float(np.abs(state.value).sum())
-            found.append(abs(risen - mean) <= self.bent * bent + rounding)
-        return np.array(found)
+            near.append(abs(risen - mean) <= self.bent * bent + rounding)
+        return np.array(near)
 
     def _judged(
         self, state: QuasiNewtonState, moves: Array, f: Array, answer: Answer
@@ -479,8 +473,8 @@ class QuasiNewton(Method[QuasiNewtonState]):
             at_zero = self.penalised(float(answer.parts["value_at_0"][here].sum()), 0.0 * x)
             if not self.penalised(float(answer.parts["value"][here].sum()), x) <= at_zero:
                 x, answer, _ = yield from self._overview(0.0 * x, m)
-                passed = "the x0 that was passed"
-                notes = (f"the run starts at 0, where the objective is less than at {passed}",)
+                why = "where the objective is less than at the x0 that was passed"
+                notes = (f"the run starts at 0, {why}",)
         if not np.isfinite(answer.parts["diagonal"][answer.present]).all():
             raise InputError(
                 "no step follows from the curvature at the start, which is not finite: "

@@ -54,8 +54,7 @@ class GroupL1:
         group, lengths = self._lengths(v)
         # a group of length 0 stays where it is, and so do coordinates in no group
         shrunk = np.maximum(0.0, 1.0 - t * self.lam / np.where(lengths > 0, lengths, np.inf))
-        factor = np.append(shrunk, 1.0)[group]
-        return v * factor
+        return v * np.append(shrunk, 1.0)[group]
 
     def _lengths(self, x: Array) -> tuple[Indices, Array]:
         """The group of every coordinate, -1 for none, (d,), and ‖x_G‖ of every group."""
@@ -69,15 +68,12 @@ class GroupL1:
         group, lengths = self._lengths(gradient)
         if np.any(gradient[group < 0]):
             return np.inf
+        excess = np.inf if lengths.any() else 0.0
         if self.lam > 0:
             excess = float(np.max(lengths, initial=0.0)) / self.lam - 1.0
-        else:
-            excess = np.inf if lengths.any() else 0.0
-        gap = float(gradient @ x) + self.value(x)
         # -⟨∇f, y⟩ - g(y) ≤ excess·g(y) by Hölder, group by group, and g(y) ≤ level.
-        if excess > 0:
-            gap += level * excess
-        return gap
+        more = level * excess if excess > 0 else 0.0
+        return float(gradient @ x) + self.value(x) + more
 
 
 @dataclass(frozen=True)
@@ -103,9 +99,7 @@ class L2Ball:
 
     def prox(self, v: Array, t: float | Array) -> Array:
         length = float(np.linalg.norm(v))
-        if length <= self.radius:
-            return v
-        return v * (self.radius / length)
+        return v if length <= self.radius else v * (self.radius / length)
 
     def dual_gap(self, x: Array, gradient: Array, level: float) -> float:
         return float(gradient @ x) + self.radius * float(np.linalg.norm(gradient))
