@@ -10,7 +10,6 @@ import pytest
 import fedsplit as fs
 from fedsplit import fixed_point
 from fedsplit.arrays import Array
-from fedsplit.clients.adding import SUM
 from fedsplit.clients.local_models import LocalModel, ModifiedScore
 from fedsplit.clients.question import NOT_FINITE, Answer, CostQuestion, Part
 from fedsplit.clients.questions import (
@@ -25,7 +24,7 @@ from fedsplit.clients.questions import (
 )
 from fedsplit.local.newton import ExactProx
 from fedsplit.losses.costs import Costs
-from fedsplit.sums import Total
+from fedsplit.sums import SUM, Total
 from problems import problem
 
 D = 3

@@ -18,7 +18,6 @@ from fedsplit import clients, fixed_point, local, losses, methods
 from fedsplit.arrays import Array, Mask
 from fedsplit.channels import codec
 from fedsplit.channels.channel import Request
-from fedsplit.clients.adding import SUM, VALUES
 from fedsplit.clients.question import CostQuestion, Part
 from fedsplit.clients.questions import Gradient, Information
 from fedsplit.commands.app import run
@@ -42,7 +41,7 @@ from fedsplit.regression.options import Settings
 from fedsplit.regression.server.agreement import agree
 from fedsplit.regression.server.federation import sums_of
 from fedsplit.statistic import STATISTICS, RowSum, Shape, Statistic, Sums
-from fedsplit.sums import Total
+from fedsplit.sums import SUM, VALUES, Total
 from hospitals import people
 from probit import PROBIT
 from problems import problem

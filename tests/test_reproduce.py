@@ -21,11 +21,10 @@ from fedsplit.commands.app import run
 from fedsplit.methods.method import Method
 from fedsplit.paper import reproduction as module
 from fedsplit.paper.comparison import compare
-from fedsplit.paper.curves import floor, linear_fit, rounds_to
 from fedsplit.paper.experiment import Experiment, Measurements, load
 from fedsplit.paper.experiments import EXPERIMENTS
 from fedsplit.paper.reproduction import reproduce
-from fedsplit.paper.runs import SolvedProblem, portion
+from fedsplit.paper.runs import SolvedProblem, floor, linear_fit, portion, rounds_to
 
 pytestmark = pytest.mark.xdist_group("paper")  # the experiments run once
 

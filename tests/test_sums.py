@@ -8,10 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsplit import fixed_point
-from fedsplit.clients.adding import RADIUS, ROOT, SIGN, SUM, VALUES, Rule
 from fedsplit.data.pooled.column_statistics import Histogram, Withheld
 from fedsplit.errors import InputError
-from fedsplit.sums import KEPT, LastDigits, Summands, Total, about_means
+from fedsplit.sums import (
+    KEPT,
+    RADIUS,
+    ROOT,
+    SIGN,
+    SUM,
+    VALUES,
+    LastDigits,
+    Rule,
+    Summands,
+    Total,
+    about_means,
+)
 
 NUMBERS = st.floats(-1e15, 1e15, allow_subnormal=False).filter(lambda x: x == 0 or abs(x) > 1e-6)
 SIZES = st.one_of(st.just(0.0), st.floats(1e-12, 1e12), st.floats(1e-40, 1e-15), st.just(np.inf))

@@ -35,9 +35,10 @@ from fedsplit.federation.site.site import Site as Site
 from fedsplit.federation.transport.files import FileTransport as FileTransport
 from fedsplit.federation.transport.https.coordinator import HttpsTransport as HttpsTransport
 from fedsplit.federation.transport.on_ray import RayTransport as RayTransport
-from fedsplit.local.cvxpy_prox import CvxpyProx as CvxpyProx
 from fedsplit.local.gradient import GradientProx as GradientProx
 from fedsplit.local.newton import ExactProx as ExactProx
+from fedsplit.local.with_cvxpy import CvxpyLoss as CvxpyLoss
+from fedsplit.local.with_cvxpy import CvxpyProx as CvxpyProx
 from fedsplit.loop.certificate import Certificate as Certificate
 from fedsplit.loop.certificate import certify as certify
 from fedsplit.loop.result import Diverged as Diverged
@@ -45,7 +46,6 @@ from fedsplit.loop.result import Result as Result
 from fedsplit.loop.solve import solve as solve
 from fedsplit.loop.trace import Trace as Trace
 from fedsplit.losses.custom import CustomLoss as CustomLoss
-from fedsplit.losses.cvxpy_loss import CvxpyLoss as CvxpyLoss
 from fedsplit.losses.least_squares import LeastSquares as LeastSquares
 from fedsplit.losses.multinomial import Multinomial as Multinomial
 from fedsplit.losses.scalar import Gamma as Gamma

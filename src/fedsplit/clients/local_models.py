@@ -25,16 +25,9 @@ from fedsplit.arrays import (
     to_host,
     unpacked,
 )
-from fedsplit.clients.adding import RADIUS, ROOT, SIGN, SUM, VALUES, Rule
 from fedsplit.clients.question import (
     CostQuestion,
     Part,
-    anything,
-    convex,
-    distance,
-    finite,
-    nonnegative,
-    not_nan,
 )
 from fedsplit.clients.rounding import rounded_down, rounded_up, separated
 from fedsplit.errors import InputError
@@ -44,7 +37,7 @@ from fedsplit.losses.costs import Costs, Evaluation
 from fedsplit.losses.linear import LinearTerms
 from fedsplit.losses.systems import ByProducts, Solver
 from fedsplit.losses.terms import Terms
-from fedsplit.sums import SMALLEST
+from fedsplit.sums import RADIUS, ROOT, SIGN, SMALLEST, SUM, VALUES, Rule
 
 WAY = (*(2.0**-k for k in (0, 1, 2, 3, 4, 5, 6, 8, 10, 14, 18, 24)), 0.0)
 """The shares of the way between two points at which ``LocalModel`` has f_j; the first is x."""
@@ -91,18 +84,18 @@ class LocalModel(CostQuestion):
     vectors = ("x", "v", "before")
     brings_matrices = True
     parts: ClassVar = {
-        "point": Part(("d",), finite, SUM),
-        "gradient": Part(("d",), finite, SUM),
-        "hessian": Part(("triangle",), convex, SUM, when="hessian"),
-        "values": Part((len(WAY),), not_nan, VALUES),
-        "slope": Part(("d",), not_nan, SUM),
-        "spread": Part((), nonnegative, ROOT),
-        "norm": Part((), nonnegative, ROOT),
-        "floor": Part((), not_nan, SUM),
-        "steady": Part((), nonnegative, RADIUS),
-        "ell": Part((), nonnegative, SUM),
-        "margin": Part((), anything, SIGN),
-        "hessian_at_x": Part(("triangle",), anything, SUM, when="both"),
+        "point": Part(("d",), "finite", SUM),
+        "gradient": Part(("d",), "finite", SUM),
+        "hessian": Part(("triangle",), "convex", SUM, when="hessian"),
+        "values": Part((len(WAY),), "not nan", VALUES),
+        "slope": Part(("d",), "not nan", SUM),
+        "spread": Part((), "nonnegative", ROOT),
+        "norm": Part((), "nonnegative", ROOT),
+        "floor": Part((), "not nan", SUM),
+        "steady": Part((), "nonnegative", RADIUS),
+        "ell": Part((), "nonnegative", SUM),
+        "margin": Part((), "anything", SIGN),
+        "hessian_at_x": Part(("triangle",), "anything", SUM, when="both"),
     }
 
     def rules(self) -> dict[str, Rule]:
@@ -272,14 +265,14 @@ class ModifiedScore(CostQuestion):
     everyone = True
     brings_matrices = True
     parts: ClassVar = {
-        "gradient": Part(("d",), finite, SUM),
-        "slope": Part(("d",), finite, SUM),
-        "value": Part((), not_nan, VALUES),
-        "bend": Part((), distance, SUM),
-        "spread": Part((), nonnegative, ROOT),
-        "floor": Part((), not_nan, SUM),
-        "hessian": Part(("triangle",), convex, SUM, when="hessian"),
-        "augmented": Part(("triangle",), convex, SUM, when="augmented"),
+        "gradient": Part(("d",), "finite", SUM),
+        "slope": Part(("d",), "finite", SUM),
+        "value": Part((), "not nan", VALUES),
+        "bend": Part((), "distance", SUM),
+        "spread": Part((), "nonnegative", ROOT),
+        "floor": Part((), "not nan", SUM),
+        "hessian": Part(("triangle",), "convex", SUM, when="hessian"),
+        "augmented": Part(("triangle",), "convex", SUM, when="augmented"),
     }
 
     def answer(self, costs: Costs, x: Array, before: Array) -> Mapping[str, Array]:
@@ -361,11 +354,11 @@ class Overview(CostQuestion):
 
     parts: ClassVar = {
         "diagonal": Part(("d",)),
-        "gradient": Part(("d",), not_nan),
-        "value": Part((), not_nan),
-        "rank": Part((), nonnegative),
-        "gain": Part((), not_nan),
-        "value_at_0": Part((), not_nan, when="origin"),
+        "gradient": Part(("d",), "not nan"),
+        "value": Part((), "not nan"),
+        "rank": Part((), "nonnegative"),
+        "gain": Part((), "not nan"),
+        "value_at_0": Part((), "not nan", when="origin"),
     }
 
     def answer(self, costs: Costs, x: Array) -> Mapping[str, Array]:
@@ -407,16 +400,16 @@ class Trials(CostQuestion):
     vectors = ("x", "second", "third", "prediction", "reference")
 
     parts: ClassVar = {
-        "values": Part((3,), not_nan),
+        "values": Part((3,), "not nan"),
         "gradients": Part((3, "d")),
         "step": Part(("d",)),
-        "margin": Part((), anything),
-        "trace": Part((), nonnegative),
+        "margin": Part((), "anything"),
+        "trace": Part((), "nonnegative"),
     }
 
     def answer_parts(self) -> dict[str, Part]:
         k = 3 - (self.second is None) - (self.third is None)
-        parts = {**self.parts, "values": Part((k,), not_nan), "gradients": Part((k, "d"))}
+        parts = {**self.parts, "values": Part((k,), "not nan"), "gradients": Part((k, "d"))}
         if self.reference is not None:
             del parts["trace"]
         return parts

@@ -7,18 +7,17 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from array_api_compat import device
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array, Mask, column_means, namespace, on_host
-from fedsplit.clients.adding import Rule
 from fedsplit.losses.batches import Streams
 from fedsplit.losses.costs import Costs
 from fedsplit.statistic import NOT_FINITE as NOT_FINITE
-from fedsplit.sums import Summands, Total
+from fedsplit.sums import Rule, Summands, Total
 
 
 class Summary(NamedTuple):
@@ -225,36 +224,24 @@ class Question(ABC):
         raise NotImplementedError
 
 
-def finite(array: Array) -> bool:
-    """Whether all numbers are finite."""
-    return bool(np.isfinite(array).all())
+def _diagonals(triangles: Array) -> Array:
+    """The diagonals of matrices by their entries on and below them."""
+    i = np.arange(int(np.sqrt(2 * triangles.shape[-1])))
+    return triangles[..., i * (i + 3) // 2]
 
 
-def not_nan(array: Array) -> bool:
-    """Whether all numbers are finite or infinite."""
-    return not np.isnan(array).any()
+Allowed: TypeAlias = Literal["finite", "not nan", "nonnegative", "distance", "convex", "anything"]
 
-
-def nonnegative(array: Array) -> bool:
-    """Whether all numbers are from 0 to inf."""
-    return bool((array >= 0).all())
-
-
-def distance(array: Array) -> bool:
-    """Whether all numbers are finite and at least 0."""
-    return finite(array) and nonnegative(array)
-
-
-def convex(triangles: Array) -> bool:
-    """Whether matrices with these entries, on and below the diagonal, may be Hessians."""
-    d = int(np.sqrt(2 * triangles.shape[-1]))
-    diagonal = np.cumsum(np.arange(1, d + 1)) - 1
-    return finite(triangles) and nonnegative(triangles[..., diagonal])
-
-
-def anything(array: Array) -> bool:
-    """Any number will do, and nan."""
-    return True
+ALLOWED: Mapping[Allowed, Callable[[Array], Any]] = {
+    "finite": lambda array: np.isfinite(array).all(),
+    "not nan": lambda array: not np.isnan(array).any(),
+    "nonnegative": lambda array: (array >= 0).all(),
+    "distance": lambda array: (np.isfinite(array) & (array >= 0)).all(),
+    # entries of matrices, on and below the diagonal, which may be those of Hessians
+    "convex": lambda array: np.isfinite(array).all() and (_diagonals(array) >= 0).all(),
+    "anything": lambda array: True,
+}
+"""Whether the numbers of an array, (k, ...), can be used; ``nonnegative`` allows inf."""
 
 
 class Part(NamedTuple):
@@ -264,8 +251,7 @@ class Part(NamedTuple):
     # that of the entries of a symmetric d×d matrix on and below its diagonal, and the name of a
     # field of the question for the length of that
     shape: tuple[int | str, ...] = ()
-    # whether the numbers of an array, (k, ...), can be used
-    allowed: Callable[[Array], bool] = finite
+    allowed: Allowed = "finite"  # which numbers can be used
     # how it is added up over clients; None if it is about one client alone
     together: Rule | None = None
     # the field of the question, neither None nor False, without which no answer has this part;
@@ -420,6 +406,6 @@ class CostQuestion(Question):
         # numbers last: a shape that is wrong says more about what went wrong
         for name, part in self.answer_parts().items():
             array = value.parts[name]
-            if not part.allowed(array):
-                return f"{name} is below zero" if finite(array) else NOT_FINITE
+            if not ALLOWED[part.allowed](array):
+                return f"{name} is below zero" if np.isfinite(array).all() else NOT_FINITE
         return ""

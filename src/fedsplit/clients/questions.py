@@ -16,7 +16,6 @@ from typing import ClassVar, NamedTuple, cast
 import numpy as np
 
 from fedsplit.arrays import Array, like, namespace
-from fedsplit.clients.adding import SIGN, SUM, VALUES
 from fedsplit.clients.local_models import LocalModel, ModifiedScore
 from fedsplit.clients.local_models import Overview as Overview
 from fedsplit.clients.local_models import Trials as Trials
@@ -24,16 +23,12 @@ from fedsplit.clients.question import (
     Answer,
     CostQuestion,
     Part,
-    anything,
-    distance,
-    finite,
-    nonnegative,
-    not_nan,
 )
 from fedsplit.clients.rounding import rounded_down, rounded_up, separated, sign_along
 from fedsplit.local.solver import ProxSolver, StochasticSolver, start_of
 from fedsplit.losses.batches import Streams, epochs, independent, unseeded
 from fedsplit.losses.costs import Costs
+from fedsplit.sums import SIGN, SUM, VALUES
 
 
 @dataclass(frozen=True)
@@ -74,7 +69,7 @@ class BatchCurvature(CostQuestion):
     x: Array | None = None
 
     everyone = True
-    parts: ClassVar = {"bounds": Part((2,), not_nan)}
+    parts: ClassVar = {"bounds": Part((2,), "not nan")}
 
     def answer(self, costs: Costs, x: Array | None) -> Mapping[str, Array]:
         ell, _ = costs.bounds if x is None else costs.at(x).bounds()
@@ -114,8 +109,8 @@ class Prox(CostQuestion):
     vectors = ("v", "start")
     parts: ClassVar = {
         "point": Part(("d",)),
-        "error": Part((), distance),
-        "margin": Part((), anything),
+        "error": Part((), "distance"),
+        "margin": Part((), "anything"),
     }
 
     def answer(self, costs: Costs, v: Array, start: Array | None) -> Mapping[str, Array]:
@@ -151,8 +146,8 @@ class Reflection(CostQuestion):
     vectors = ("x", "z")
     parts: ClassVar = {
         "z": Part(("d",)),
-        "error": Part((), distance),
-        "margin": Part((), anything),
+        "error": Part((), "distance"),
+        "margin": Part((), "anything"),
     }
 
     @property
@@ -198,7 +193,7 @@ class Gradient(CostQuestion):
 
     x: Array
 
-    parts: ClassVar = {"gradient": Part(("d",), finite, SUM)}
+    parts: ClassVar = {"gradient": Part(("d",), "finite", SUM)}
 
     def answer(self, costs: Costs, x: Array) -> Mapping[str, Array]:
         return {"gradient": costs.gradient(x)}
@@ -210,7 +205,7 @@ class Value(CostQuestion):
 
     x: Array
 
-    parts: ClassVar = {"value": Part((), not_nan, VALUES)}
+    parts: ClassVar = {"value": Part((), "not nan", VALUES)}
 
     def answer(self, costs: Costs, x: Array) -> Mapping[str, Array]:
         return {"value": costs.at(x).value}
@@ -235,10 +230,10 @@ class Evaluate(CostQuestion):
 
     vectors = ("x", "trial")
     parts: ClassVar = {
-        "value": Part((), not_nan, VALUES),
-        "gradient": Part(("d",), not_nan, SUM),
-        "value_at_trial": Part((), not_nan, VALUES, when="trial"),
-        "margin": Part((), anything, SIGN, when="margin"),
+        "value": Part((), "not nan", VALUES),
+        "gradient": Part(("d",), "not nan", SUM),
+        "value_at_trial": Part((), "not nan", VALUES, when="trial"),
+        "margin": Part((), "anything", SIGN, when="margin"),
     }
 
     def answer(self, costs: Costs, x: Array, trial: Array | None) -> Mapping[str, Array]:
@@ -261,7 +256,7 @@ class Curvature(CostQuestion):
     x: Array | None = None
 
     everyone = True
-    parts: ClassVar = {"bounds": Part((2,), not_nan)}
+    parts: ClassVar = {"bounds": Part((2,), "not nan")}
 
     def answer(self, costs: Costs, x: Array | None) -> Mapping[str, Array]:
         bounds = costs.bounds if x is None else costs.at(x).bounds()  # ℓ_j and L_j, each (k,)
@@ -313,10 +308,10 @@ class Decrement(CostQuestion):
 
     vectors = ("x", "g")
     parts: ClassVar = {
-        **dict.fromkeys(ProofScalars._fields[:-2], Part((), not_nan)),
-        "noise": Part((), nonnegative, when="origin"),
-        "origin": Part((), not_nan, when="origin"),
-        "margin": Part((), anything, when="origin"),
+        **dict.fromkeys(ProofScalars._fields[:-2], Part((), "not nan")),
+        "noise": Part((), "nonnegative", when="origin"),
+        "origin": Part((), "not nan", when="origin"),
+        "margin": Part((), "anything", when="origin"),
     }
 
     def answer(self, costs: Costs, x: Array, g: Array) -> Mapping[str, Array]:
@@ -342,7 +337,7 @@ class Line(CostQuestion):
     t: Array
 
     vectors = ("x", "direction")
-    parts: ClassVar = {"values": Part(("t",), not_nan, VALUES)}
+    parts: ClassVar = {"values": Part(("t",), "not nan", VALUES)}
 
     def answer(self, costs: Costs, x: Array, direction: Array) -> Mapping[str, Array]:
         xp = namespace(x)
@@ -373,7 +368,7 @@ class Margin(CostQuestion):
 
     x: Array
 
-    parts: ClassVar = {"margin": Part((), anything, SIGN)}
+    parts: ClassVar = {"margin": Part((), "anything", SIGN)}
 
     def answer(self, costs: Costs, x: Array) -> Mapping[str, Array]:
         return {"margin": sign_along(costs, x)}
@@ -385,7 +380,7 @@ class Information(CostQuestion):
 
     x: Array
 
-    parts: ClassVar = {"hessian": Part(("d", "d"), finite, SUM)}
+    parts: ClassVar = {"hessian": Part(("d", "d"), "finite", SUM)}
 
     def answer(self, costs: Costs, x: Array) -> Mapping[str, Array]:
         return {"hessian": costs.hessian(x)}

@@ -18,8 +18,7 @@ from fedsplit.arrays import Array, length
 from fedsplit.checks import one_of
 from fedsplit.methods import default_method, parse
 from fedsplit.methods.method import Method
-from fedsplit.paper.curves import rounds_to
-from fedsplit.paper.runs import run_to_gap
+from fedsplit.paper.runs import rounds_to, run_to_gap
 from fedsplit.regression.engines import ENGINES
 
 Ending: TypeAlias = Literal["reached", "floor", "falling", "diverged"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import fedsplit as fs
 from fedsplit import ensembles, theory
-from fedsplit.paper import curves
+from fedsplit.paper import runs
 from fedsplit.paper.experiment import Claim, Experiment, Measurements, Verdict, Watch, claims_of
 from fedsplit.paper.runs import SolvedProblem, portion
 
@@ -58,11 +58,11 @@ def claims(measured: Measurements) -> list[Claim]:
     }
     closed: Mapping[str, float] = measured.facts["closed_form_gaps"]
     ell = float(measured.facts["ell"])
-    gaps = [curves.floor(measured.gap(name)) for name in BIASED]
-    ratios = [curves.floor(measured.gap(name)) / closed[name] for name in BIASED]
-    shared = [curves.floor(measured.gap(f"{name}-shared")) for name in BIASED]
-    one = curves.floor(measured.gap("fedgd-e1"))
-    two = curves.floor(measured.gap("fedgd-e2"))
+    gaps = [runs.floor(measured.gap(name)) for name in BIASED]
+    ratios = [runs.floor(measured.gap(name)) / closed[name] for name in BIASED]
+    shared = [runs.floor(measured.gap(f"{name}-shared")) for name in BIASED]
+    one = runs.floor(measured.gap("fedgd-e1"))
+    two = runs.floor(measured.gap("fedgd-e2"))
     wrong = two > 1e-3 and abs(two / closed["fedgd-e2"] - 1) <= 0.01
     findings = {
         "e1-converges": Verdict("no floor", one, abs(one) < 1e-8),
@@ -85,7 +85,7 @@ FIG1 = Experiment(
     {"m": 25, "d": 100, "n": 500, "noise": 0.25, "seed": 0, "rounds": 100},
     compute,
     partial(
-        curves.draw_curves,
+        runs.draw_curves,
         figures={
             "fig1": ("Figure 1: least squares, isotropic", ["fedgd-e1", *BIASED]),
             "fig1-ours": (

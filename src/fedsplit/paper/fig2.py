@@ -9,7 +9,7 @@ from typing import Any
 
 import fedsplit as fs
 from fedsplit import ensembles, theory
-from fedsplit.paper import curves
+from fedsplit.paper import runs
 from fedsplit.paper.experiment import Claim, Experiment, Measurements, Verdict, Watch, claims_of
 from fedsplit.paper.runs import SolvedProblem
 
@@ -28,8 +28,8 @@ def compute(settings: Mapping[str, Any], watch: Watch) -> Measurements:
     alpha = theory.inner_step(s, ell, L)
     methods: dict[str, fs.Method[Any]] = {
         "fedgd-e1": fs.FedGD(theory.fedgd_step(ell, L)),
-        **curves.inexact_methods(s, alpha),
-        **curves.broadcast_methods(s),
+        **runs.inexact_methods(s, alpha),
+        **runs.broadcast_methods(s),
     }
     tables = solved.curves(methods, T, watch)
     facts = {"s": s, "alpha": alpha, "ell": ell, "L": L, "contraction": solved.contraction(s, T)}
@@ -52,9 +52,9 @@ def claims(measured: Measurements, name: str) -> list[Claim]:
         "kappa": "the spiked ensemble has condition number κ",
         "slowdown": "worse conditioning slows FedGD more than FedSplit: rounds of both to 1e-3",
     }
-    paper = curves.floors(measured)
-    ours = curves.floors(measured, "-broadcast")
-    exact = curves.floor(measured.gap("fedsplit-exact"))
+    paper = runs.floors(measured)
+    ours = runs.floors(measured, "-broadcast")
+    exact = runs.floor(measured.gap("fedsplit-exact"))
     gd = measured.gap("fedgd-e1")
     fallen = float(gd[-1] / gd[0])
     kappa = measured.facts["L"] / measured.facts["ell"]
@@ -75,11 +75,11 @@ def claims(measured: Measurements, name: str) -> list[Claim]:
     }
     if "kappa" in measured.settings:
         target = measured.settings["kappa"]
-        both = [curves.rounds_to(gaps, 1e-3) for gaps in (gd, measured.gap("fedsplit-exact"))]
+        both = [runs.rounds_to(gaps, 1e-3) for gaps in (gd, measured.gap("fedsplit-exact"))]
         findings["kappa"] = Verdict(target, kappa, abs(kappa / target - 1) < 1e-9)
         findings["slowdown"] = Verdict("FedGD slower", both, both[0] > 2 * both[1])
     else:
-        rounds = curves.rounds_to(measured.gap("fedsplit-exact"), 1e-6)
+        rounds = runs.rounds_to(measured.gap("fedsplit-exact"), 1e-6)
         findings["well-conditioned"] = Verdict("small", kappa, kappa < 10)
         findings["rounds"] = Verdict("few", rounds, rounds <= 15)
     return claims_of(name, sentences, findings)
@@ -94,7 +94,7 @@ FIG2A = Experiment(
     "the broadcast point it has α_j = 1/(1 + sL_j). Every run starts at x = 0.",
     {"m": 25, "d": 500, "n": 5000, "noise": 0.25, "seed": 0, "rounds": 60},
     compute,
-    partial(curves.draw_both, name="fig2a", title="Figure 2a: least squares, isotropic"),
+    partial(runs.draw_both, name="fig2a", title="Figure 2a: least squares, isotropic"),
     partial(claims, name="fig2a"),
     cost=15,
 )
@@ -103,7 +103,7 @@ FIG2B = replace(
     name="fig2b",
     title="FedSplit on least squares, spiked",
     settings={**FIG2A.settings, "kappa": 10.0},
-    draw=partial(curves.draw_both, name="fig2b", title="Figure 2b: least squares, spiked, κ = 10"),
+    draw=partial(runs.draw_both, name="fig2b", title="Figure 2b: least squares, spiked, κ = 10"),
     claims=partial(claims, name="fig2b"),
     cost=25,
 )

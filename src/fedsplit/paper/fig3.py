@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import fedsplit as fs
 from fedsplit import ensembles, plots, theory
-from fedsplit.paper import curves
+from fedsplit.paper import runs
 from fedsplit.paper.experiment import Claim, Experiment, Measurements, Verdict, Watch, claims_of
 from fedsplit.paper.runs import SolvedProblem, portion
 
@@ -32,8 +32,8 @@ def compute(settings: Mapping[str, Any], watch: Watch) -> Measurements:
     alpha = theory.inner_step(s, 0.0, L)
     methods: dict[str, fs.Method[Any]] = {
         "fedgd-e1": fs.FedGD(),
-        **curves.inexact_methods(s, alpha),
-        **curves.broadcast_methods(s),
+        **runs.inexact_methods(s, alpha),
+        **runs.broadcast_methods(s),
     }
     # the literal runs are 1800 rounds long, the others 80 or 100
     tables = scaled.curves(methods, settings["rounds"], portion(watch, 0.0, 0.2))
@@ -41,8 +41,8 @@ def compute(settings: Mapping[str, Any], watch: Watch) -> Measurements:
 
     literal, ell, L = solved_at(1.0)
     s, s_theorem = 1 / L, theory.fedsplit_step(ell, L)
-    small = curves.inexact_methods(s, theory.inner_step(s, 0.0, L), "-literal")
-    large = curves.inexact_methods(
+    small = runs.inexact_methods(s, theory.inner_step(s, 0.0, L), "-literal")
+    large = runs.inexact_methods(
         s_theorem, theory.inner_step(s_theorem, 0.0, L), "-literal-theorem"
     )
     tables |= literal.curves(small, settings["literal_rounds"], portion(watch, 0.2, 0.75))
@@ -54,9 +54,9 @@ def compute(settings: Mapping[str, Any], watch: Watch) -> Measurements:
 def draw(measured: Measurements) -> Mapping[str, Figure]:
     """Draw the figure at the scale at which its caption is true, at the paper's scale, and ours."""
     title = "Figure 3: logistic regression"
-    names = [*(f"fedsplit-e{e}" for e in curves.LOCAL_STEPS), "fedsplit-exact"]
+    names = [*(f"fedsplit-e{e}" for e in runs.LOCAL_STEPS), "fedsplit-exact"]
     literal = {name: measured.tables[f"{name}-literal"] for name in names}
-    both = curves.draw_both(measured, "fig3", title, ", x₀ ~ N(0, I/d)")
+    both = runs.draw_both(measured, "fig3", title, ", x₀ ~ N(0, I/d)")
     return {
         "fig3": both["fig3"],
         "fig3-literal": plots.curves(literal, names, f"{title}, x₀ ~ N(0, I), s = 1/L*"),
@@ -83,17 +83,17 @@ def claims(measured: Measurements) -> list[Claim]:
         "broadcast-has-no-floor": "not in the paper: started at the broadcast point, e = 1, 5, 10 "
         "have no floor: final gaps",
     }
-    scaled = curves.floors(measured)
-    literal = curves.floors(measured, "-literal")
-    theorem = curves.floors(measured, "-literal-theorem")
-    ours = curves.floors(measured, "-broadcast")
+    scaled = runs.floors(measured)
+    literal = runs.floors(measured, "-literal")
+    theorem = runs.floors(measured, "-literal-theorem")
+    ours = runs.floors(measured, "-broadcast")
     exact = measured.gap("fedsplit-exact")
     inexact = measured.gap("fedsplit-e10")
-    linear = [curves.linear_fit(gaps, 1e-8)[1] for gaps in (measured.gap("fedgd-e1"), exact)]
-    rounds = [curves.rounds_to(gaps, 1e-6) for gaps in (exact, inexact)]
+    linear = [runs.linear_fit(gaps, 1e-8)[1] for gaps in (measured.gap("fedgd-e1"), exact)]
+    rounds = [runs.rounds_to(gaps, 1e-6) for gaps in (exact, inexact)]
     half = int(rounds[0]) // 2
     kept = float(inexact[half] / exact[half])
-    slow = curves.rounds_to(measured.gap("fedsplit-exact-literal"), 1e-6)
+    slow = runs.rounds_to(measured.gap("fedsplit-exact-literal"), 1e-6)
     L = float(measured.facts["L"])
     caption = ["floor", "floor", 1e-6]
     findings = {

@@ -12,7 +12,7 @@ import fedsplit as fs
 from fedsplit import ensembles, plots, theory
 from fedsplit.arrays import Array
 from fedsplit.methods.method import Method
-from fedsplit.paper import curves
+from fedsplit.paper import runs
 from fedsplit.paper.experiment import Claim, Experiment, Measurements, Verdict, Watch, claims_of
 from fedsplit.paper.runs import SolvedProblem, portion
 
@@ -98,10 +98,10 @@ def compute_b(settings: Mapping[str, Any], watch: Watch) -> Measurements:
         methods = methods_at(kappa)
         tried = {**methods, **DEFAULTS, **BASELINES}
         tables = solved.curves(tried, budget, portion(part, 0.0, 0.9), eps)
-        counts = {name: curves.rounds_to(table["gap"], eps) for name, table in tables.items()}
+        counts = {name: runs.rounds_to(table["gap"], eps) for name, table in tables.items()}
         finer = {"fedsplit-1e-6": methods["fedsplit-exact"]}
         tables = solved.curves(finer, budget, portion(part, 0.9, 0.1), eps**2)
-        counts |= {name: curves.rounds_to(table["gap"], eps**2) for name, table in tables.items()}
+        counts |= {name: runs.rounds_to(table["gap"], eps**2) for name, table in tables.items()}
         rows.append({"kappa": kappa, "seed": seed, **counts, **bounds})
     table = {name: np.array([row[name] for row in rows], dtype=np.float64) for name in rows[0]}
     return Measurements(settings, {"rounds": table}, {})
@@ -167,7 +167,7 @@ def claims_a(measured: Measurements) -> list[Claim]:
         for kappa in kappas:
             table = measured.tables[f"{name}-kappa{kappa:g}"]
             gaps = np.median([table[f"gap_seed{seed}"] for seed in seeds], axis=0)
-            rate, R2 = curves.linear_fit(gaps, 1e-9)
+            rate, R2 = runs.linear_fit(gaps, 1e-9)
             rates[name].append(rate)
             quality.append(R2)
     lost = [(1 - rates[name][0]) / (1 - rates[name][-1]) for name in PAPERS]
