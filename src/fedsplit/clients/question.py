@@ -230,11 +230,14 @@ def _diagonals(triangles: Array) -> Array:
     return triangles[..., i * (i + 3) // 2]
 
 
-Allowed: TypeAlias = Literal["finite", "not nan", "nonnegative", "distance", "convex", "anything"]
+Allowed: TypeAlias = Literal[
+    "finite", "not nan", "some not nan", "nonnegative", "distance", "convex", "anything"
+]
 
 ALLOWED: Mapping[Allowed, Callable[[Array], Any]] = {
     "finite": lambda array: np.isfinite(array).all(),
     "not nan": lambda array: not np.isnan(array).any(),
+    "some not nan": lambda array: not np.isnan(array).all(axis=1).any(),
     "nonnegative": lambda array: (array >= 0).all(),
     "distance": lambda array: (np.isfinite(array) & (array >= 0)).all(),
     # entries of matrices, on and below the diagonal, which may be those of Hessians

@@ -330,19 +330,18 @@ class Decrement(CostQuestion):
 
 @dataclass(frozen=True)
 class Line(CostQuestion):
-    """f_j(x + t_i direction) for every t_i, inf where it is not a number: a line search at once."""
+    """f_j(x + t_i direction) for every t_i, perhaps not a number far out: a line search at once."""
 
     x: Array
     direction: Array
     t: Array
 
     vectors = ("x", "direction")
-    parts: ClassVar = {"values": Part(("t",), "not nan", VALUES)}
+    parts: ClassVar = {"values": Part(("t",), "some not nan", VALUES)}
 
     def answer(self, costs: Costs, x: Array, direction: Array) -> Mapping[str, Array]:
-        xp = namespace(x)
-        values = xp.stack([costs.value(x + float(t) * direction) for t in self.t], axis=1)
-        return {"values": xp.where(xp.isnan(values), math.inf, values)}
+        values = [costs.value(x + float(t) * direction) for t in self.t]
+        return {"values": namespace(x).stack(values, axis=1)}
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,7 @@ def _search(x: Array, p: Array, usual: float) -> Dialogue[float]:
     """
     answer: Answer = yield Line(x, p, np.array(TRIAL_STEPS))
     F = total("GIANT", answer)
+    F = np.where(np.isnan(F), np.inf, F)
     best = int(F.argmin())
     rounding = 16.0 * EPS * float(np.abs(answer.rows[:, best]).sum())
     equal = [

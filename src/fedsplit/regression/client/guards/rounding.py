@@ -1,9 +1,9 @@
 """Sums over rows under rules: rounded, and recorded, where they are made.
 
 What a client answers about its cost is made of a few sums over its rows: values, gradients and
-Hessians at points. Here these come from rows that round each sum (see ``clients.rounding``) and record
-which one it was. So every answer follows from rounded sums, and the ledger has what was summed,
-whatever the question does with it.
+Hessians at points. Here these come from rows that round each sum (see ``clients.rounding``) and
+record which one it was. So every answer follows from rounded sums, and the ledger has what was
+summed, whatever the question does with it.
 """
 
 from __future__ import annotations
