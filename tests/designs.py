@@ -7,7 +7,7 @@ import pandas as pd
 
 from fedsplit.arrays import Array
 from fedsplit.data.formula.formula import Formula
-from fedsplit.data.formula.model_frame import Schema
+from fedsplit.data.formula.pooled_functions import Schema
 from fedsplit.data.types import Type, float_form
 
 

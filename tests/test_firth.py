@@ -24,6 +24,7 @@ from fedsplit.data.sources import sources
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
 from fedsplit.regression.client.guards.requests import check_question
+from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.server.firth import FirthSearch
 from hospitals import people
 from problems import problem
@@ -290,7 +291,7 @@ def test_the_others_go_on_without_a_client_that_stays_away() -> None:
 
 def test_clients_whose_owner_allows_vectors_only_refuse_it_in_words() -> None:
     datasets = [Dataset(each) for each in sources(people())]
-    channel = LocalChannel(DatasetCohort(datasets, vectors=True))
+    channel = LocalChannel(DatasetCohort(datasets, Rules(matrices=False)))
     with pytest.raises(fs.InputError, match=r"allows matrices for proofs only.*leave out firth"):
         fit(channel, FORMULA, family="logistic", firth=True)
 

@@ -17,7 +17,7 @@ from designs import coded, design
 from fedsplit.data.formula.constants import constant
 from fedsplit.data.formula.design_columns import MOST_COLUMNS
 from fedsplit.data.formula.formula import Formula, quoted
-from fedsplit.data.formula.model_frame import Schema
+from fedsplit.data.formula.pooled_functions import Schema
 from fedsplit.data.formula.syntax import parse
 from fedsplit.data.texts import Level
 from fedsplit.regression.client.plan import Plan

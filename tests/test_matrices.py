@@ -32,7 +32,7 @@ def cohort(
     sizes: tuple[int, ...] = (60, 45, 30), strict: bool = False, vectors: bool = False
 ) -> DatasetCohort:
     datasets = [Dataset(each) for each in sources(people(sizes=sizes))]
-    return DatasetCohort(datasets, Rules(refuse=strict), vectors)
+    return DatasetCohort(datasets, Rules(refuse=strict, matrices=not vectors))
 
 
 def fit(clients: DatasetCohort, **settings: object) -> fs.Model:

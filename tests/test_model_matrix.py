@@ -10,7 +10,7 @@ import pytest
 
 from designs import coded
 from fedsplit.data.formula.formula import Formula
-from fedsplit.data.formula.model_frame import ModelFrame
+from fedsplit.data.formula.pooled_functions import ModelFrame
 from fedsplit.data.pooled.column_statistics import Withheld
 from fedsplit.dialogue import Several, converse, together
 

@@ -26,6 +26,7 @@ from fedsplit.commands.app import app
 from fedsplit.data.sources import sources
 from fedsplit.regression.client.dataset import Dataset
 from fedsplit.regression.client.dataset_cohort import DatasetCohort
+from fedsplit.regression.client.guards.rules import Rules
 from fedsplit.regression.client.statistics import RowsAlong
 from fedsplit.regression.server import minimise
 
@@ -472,7 +473,7 @@ def test_where_clients_allow_vectors_alone_what_recedes_is_refused_in_words(
 ) -> None:
     parts = {f"site{name}": part for name, part in rows().groupby("site")}
     datasets = [Dataset(each) for each in sources(parts)]
-    channel = LocalChannel(DatasetCohort(datasets, vectors=True))
+    channel = LocalChannel(DatasetCohort(datasets, Rules(matrices=False)))
     message = rf"quasi-separable: the coefficient of {column}.* would grow without bound"
     with pytest.raises(fs.InputError, match=message):
         fit_by(channel, formula, family=family)
@@ -486,6 +487,6 @@ def test_newtons_method_does_not_take_over_where_clients_allow_vectors_alone(
     steep = rows().assign(many=lambda each: np.round(np.exp(5 + 4 * each.x)))
     parts = {f"site{name}": part for name, part in steep.groupby("site")}
     datasets = [Dataset(each) for each in sources(parts)]
-    channel = LocalChannel(DatasetCohort(datasets, vectors=True))
+    channel = LocalChannel(DatasetCohort(datasets, Rules(matrices=False)))
     model = fit_by(channel, "many ~ x + u", family="poisson", method="quasi-newton")
     assert model.converged

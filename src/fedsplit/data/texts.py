@@ -273,11 +273,6 @@ def merged_codes(values: Values, kind: Type) -> str:
     return min(filter(LEADING_ZERO.match, codes), default="")
 
 
-def counted_levels(values: pd.Categorical) -> dict[Level, int]:
-    """Return how many rows of a categorical column, (n,), have each of its levels, if any has."""
-    return {level: count for level, count in Texts.of(values).counts() if count}
-
-
 def level_codes(column: str, values: pd.Series, levels: Sequence[Level]) -> NDArray[np.intp]:
     """Return the place of each level of a categorical column, (n,), among those of all clients.
 

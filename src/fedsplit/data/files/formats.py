@@ -12,10 +12,10 @@ from typing import TypeAlias
 import numpy as np
 
 from fedsplit.data.files.delimited import DelimitedTable
-from fedsplit.data.files.json_objects import JsonTable
 from fedsplit.data.files.libraries import (
     STATISTICAL,
     LibraryTable,
+    load_json,
     load_rds,
     load_statistical,
     load_xlsx,
@@ -32,9 +32,9 @@ READERS: dict[str, Reader] = {
     ".csv": partial(DelimitedTable, delimiters=",;\t| "),
     ".txt": partial(DelimitedTable, delimiters=",;\t| "),
     ".tsv": partial(DelimitedTable, delimiters="\t"),
-    ".jsonl": JsonTable,
-    ".ndjson": JsonTable,
-    ".json": JsonTable,
+    **dict.fromkeys(
+        (".jsonl", ".ndjson", ".json"), partial(LibraryTable, load=load_json, library="json")
+    ),
 }
 """By the end of the file's name."""
 READERS |= {f"{suffix}.gz": reader for suffix, reader in READERS.items()}

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
 from fedsplit.data.files.delimited import ROW_NAMES
-from fedsplit.data.files.opening import CheckedGzip, check_file
+from fedsplit.data.files.opening import CheckedGzip, check_file, open_text
 from fedsplit.data.frames import SeriesColumn, frame_names
 from fedsplit.data.tables import Column, Table, check_names, fail
 from fedsplit.data.types import PLAIN, Reading, Type
@@ -193,6 +194,59 @@ def _check_cells(openpyxl: Any, path: Path) -> None:
                             f"cell {cell.coordinate} is a formula without a value: open the file "
                             "in Excel and save it"
                         )
+
+
+def load_json(json: Any, path: Path) -> Loaded:
+    """Read one object per line, or one array of objects; a key that an object lacks is missing.
+
+    By Python's parser: DuckDB's renames keys that differ only in case, and guesses whether a line
+    is a row or a value.
+    """
+    columns: dict[str, list[object]] = {}
+    rows = 0
+    with open_text(str(path), path) as file:
+        for place, entry in _entries(json, file):
+            if not isinstance(entry, dict):
+                raise InputError(f"{place}: expected an object with the columns as keys")
+            for name, value in entry.items():
+                own = columns.setdefault(name, [])
+                own += [None] * (rows - len(own))
+                own.append(value)
+            rows += 1
+    for own in columns.values():
+        own += [None] * (rows - len(own))
+    series = {name: pd.Series(own, dtype=object) for name, own in columns.items()}
+    return Loaded(pd.DataFrame(series))
+
+
+def _entries(json: Any, file: IO[str]) -> Iterator[tuple[str, object]]:
+    """Yield the elements of the array, or the values of the lines, each with its place."""
+    lines = ((number, line) for number, line in enumerate(file, 1) if line.strip())
+    first, text = next(lines, (1, "[]"))
+    if text.lstrip().startswith("["):
+        # The array may go on over many lines.
+        array = _parsed(json, "the array", text + file.read())
+        for number, entry in enumerate(array, 1):
+            yield f"entry {number}", entry
+        return
+    for number, line in chain([(first, text)], lines):
+        yield f"line {number}", _parsed(json, f"line {number}", line)
+
+
+def _parsed(json: Any, place: str, text: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_unique)
+    except RecursionError:
+        raise InputError(f"{place}: nested too deeply") from None
+    except ValueError as error:
+        raise InputError(f"{place}: {error}") from None
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return a JSON object as a dict; without this, json keeps only the last of equal keys."""
+    if len(entry := dict(pairs)) < len(pairs):
+        raise ValueError("a key appears twice")
+    return entry
 
 
 class Classes(dict[str, Callable[[Any, Mapping[str, Any]], Any]]):

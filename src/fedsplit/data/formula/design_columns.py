@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fedsplit.arrays import Array
 from fedsplit.data.formula.factors import Category, TermFactor
-from fedsplit.data.formula.model_frame import ModelFrame, Schema
+from fedsplit.data.formula.pooled_functions import ModelFrame, Schema
 from fedsplit.data.formula.terms import Sides, Term
 
 MOST_COLUMNS = 2_000

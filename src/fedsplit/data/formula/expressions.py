@@ -14,8 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from fedsplit.data.formula.constants import WORDS, bound, constant, options
-from fedsplit.data.formula.model_frame import ModelFrame
-from fedsplit.data.formula.pooled_functions import POOLED, PooledCall
+from fedsplit.data.formula.pooled_functions import POOLED, ModelFrame, PooledCall
 from fedsplit.data.formula.syntax import Call, Name, Node, Number, Operation, Text, written
 
 Evaluator: TypeAlias = Callable[[ModelFrame], Any]

@@ -21,8 +21,7 @@ from fedsplit.data.formula.constants import (
     whole,
 )
 from fedsplit.data.formula.expressions import Compiler, Evaluator, is_column
-from fedsplit.data.formula.model_frame import ModelFrame, Schema
-from fedsplit.data.formula.pooled_functions import POOLED, PooledCall
+from fedsplit.data.formula.pooled_functions import POOLED, ModelFrame, PooledCall, Schema
 from fedsplit.data.formula.syntax import Call, Name, Node, Text, written
 
 Columns: TypeAlias = tuple[list[str], Array]

@@ -15,8 +15,7 @@ from fedsplit.arrays import Array
 from fedsplit.data.formula.constants import WORDS
 from fedsplit.data.formula.design_columns import DesignColumns, compile_design
 from fedsplit.data.formula.factors import Category, TermFactor
-from fedsplit.data.formula.model_frame import ModelFrame, Schema
-from fedsplit.data.formula.pooled_functions import PooledCall
+from fedsplit.data.formula.pooled_functions import ModelFrame, PooledCall, Schema
 from fedsplit.data.formula.syntax import parse, substituted
 from fedsplit.data.formula.terms import Sides, read_terms
 from fedsplit.errors import InputError

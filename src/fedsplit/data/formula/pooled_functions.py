@@ -1,25 +1,79 @@
-"""Functions that depend on the rows of all clients, as a formula calls them."""
+"""The rows that a formula is evaluated on, and how it calls functions of all clients' rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from fedsplit.arrays import Array, Mask
+from fedsplit.arrays import Array
 from fedsplit.data.formula.constants import Options, flag, number_or_flag, numbers, whole, words
-from fedsplit.data.formula.model_frame import ModelFrame, Schema
 from fedsplit.data.pooled.column_statistics import ColumnMoments, Histogram
 from fedsplit.data.pooled.cutting import MOST_INTERVALS, Cut
-from fedsplit.data.pooled.function import PooledFunction
+from fedsplit.data.pooled.function import PooledFunction, State
 from fedsplit.data.pooled.polynomials import MOST_DEGREE, GramMatrix, Poly
 from fedsplit.data.pooled.scaling import Scale
 from fedsplit.data.pooled.splines import MOST_KNOTS, Spline
-from fedsplit.data.texts import Level, level_counts
+from fedsplit.data.texts import Level, level_codes
+from fedsplit.data.types import Type, as_number, days, is_date
+
+
+class Schema(NamedTuple):
+    """What the clients have agreed on: levels of categories, types of columns, states of calls.
+
+    A column whose type is absent holds numbers; calls are those of functions of all clients' rows.
+    """
+
+    levels: Mapping[str, Sequence[Level]]
+    types: Mapping[str, Type] = {}
+    state: Mapping[str, State] = {}
+
+    def holds_text(self, column: str) -> bool:
+        """Return whether a column holds text."""
+        return self.types.get(column) == "text"
+
+
+class ModelFrame(NamedTuple):
+    """A client's rows, (n, c): numbers as float64, categories as categoricals of levels."""
+
+    frame: pd.DataFrame
+    schema: Schema
+
+    def values(self, column: str) -> Any:
+        """Return a column, (n,): numbers as float64, text as objects."""
+        if not self.schema.holds_text(column):
+            return self.numbers(column)
+        values = self.frame[column].array
+        return np.array([*values.categories, None], dtype=object)[values.codes]
+
+    def numbers(self, column: str) -> Array:
+        """Return a column of numbers, (n,), also of one that is a category elsewhere."""
+        if self.schema.holds_text(column):
+            raise ValueError(
+                f"column {column} holds text: use it as a term, or compare it as in {column} == 'a'"
+            )
+        values = self.frame[column].array
+        if isinstance(values, pd.Categorical):
+            kind = self.schema.types[column]
+            numbers = [as_number(level, kind) for level in values.categories]
+            values = np.array([*numbers, np.nan])[values.codes]
+        return np.asarray(values, dtype=np.float64)
+
+    def literal(self, column: str, text: str) -> str | float:
+        """Return a text as it is compared with a column: a date beside dates is a number."""
+        if self.schema.types.get(column) == "date" and is_date(text):
+            return days(text)
+        return text
+
+    def codes(self, column: str) -> NDArray[np.intp]:
+        """Return the number of each value's level, (n,), from 0; -1 for a missing value."""
+        return level_codes(column, self.frame[column], self.schema.levels[column])
+
 
 ColumnStatistic: TypeAlias = ColumnMoments | GramMatrix | Histogram
 """What clients are asked for by these functions."""
@@ -125,30 +179,3 @@ class PooledCall:
         if columns.shape[1] != 1:
             raise ValueError(f"{self.text} has several columns: make it a term of its own")
         return columns[:, 0]
-
-
-def counted(calls: Iterable[PooledCall], rows: ModelFrame) -> dict[str, dict[Level, int]]:
-    """Return how many rows have each level that a function makes, by the text of its call."""
-    return {
-        call.text: level_counts(call.labels(rows.schema), call.values(rows))
-        for call in calls
-        if call.function.is_category
-    }
-
-
-def extrapolated(calls: Iterable[PooledCall], rows: ModelFrame) -> list[str]:
-    """Return the calls of splines that some row lies beyond the boundary knots of."""
-    return [call.text for call in calls if call.function.extrapolates(call.argument(rows))]
-
-
-def outside(calls: Iterable[PooledCall], rows: ModelFrame) -> Mask:
-    """Return which rows, (n,), have a value that no level is for, as those beyond all breaks.
-
-    A function whose state is still to be agreed leaves no row out.
-    """
-    lacking = np.zeros(len(rows.frame), dtype=np.bool_)
-    for call in calls:
-        known = call.text in rows.schema.state or call.function.agreement() is None
-        if call.function.is_category and known:
-            lacking |= call.values(rows) < 0
-    return lacking

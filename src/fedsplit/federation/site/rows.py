@@ -47,7 +47,7 @@ class StudyRows(DatasetCohort):
     ) -> None:
         dataset = Dataset(source, name, ids)
         self.ledger = dataset.ledger = ledger
-        super().__init__([dataset], rules, not rules.matrices)
+        super().__init__([dataset], rules)
         self._dataset = dataset
 
     def answer(self, request: Request) -> Any:

@@ -13,9 +13,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedsplit.data.formula.pooled_functions import counted, extrapolated
 from fedsplit.data.tables import Source
-from fedsplit.data.texts import Level, check_looks, counted_levels, level_codes, level_counts
+from fedsplit.data.texts import Level, Texts, check_looks, level_codes, level_counts
 from fedsplit.data.types import declaration, level_form
 from fedsplit.errors import InputError, RowError, listed
 from fedsplit.regression.client.column_types import locally_typed
@@ -139,7 +138,7 @@ class Dataset:
             if call.text in known:
                 sums.update(dict.fromkeys(call.columns, known[call.text].statistic.sums))
         warnings = in_sums(self.name, columns, sums, rules)
-        warnings += in_columns(self.name, int(rows.used.sum()), {}, rules)
+        warnings += in_columns(self.name, int(plan.has_values(rows.frame.frame).sum()), {}, rules)
         refuse(warnings, rules)
         if rules.refuse:
             for text, each in known.items():
@@ -166,7 +165,8 @@ class Dataset:
         levels = {}
         for column in plan.types:
             if column in plan.categorical:
-                levels[column] = counted_levels(read.frame[column].array)
+                every = Texts.of(read.frame[column].array).counts()
+                levels[column] = {level: count for level, count in every if count}
                 if column not in plan.categories:
                     check_looks(f"client {self.name}", column, levels[column])
                 check_levels(self.name, column, levels[column])
@@ -224,8 +224,9 @@ class Dataset:
         disclosed = self._disclosed(rows, frame, rules)
         # beyond their boundary splines soon are huge
         doubtful = [
-            Finding.of_client(self.name, f"rows beyond the boundary knots of {text}")
-            for text in extrapolated(plan.parsed.pooled, plan.rows(frame))
+            Finding.of_client(self.name, f"rows beyond the boundary knots of {call.text}")
+            for call in plan.parsed.pooled
+            if call.function.extrapolates(call.argument(plan.rows(frame)))
         ]
         if what := plan.chosen_family.remark(b, plan.parsed.target):
             doubtful.append(Finding.of_client(self.name, what))
@@ -254,7 +255,10 @@ class Dataset:
             every = level_counts(known, level_codes(column, frame[column], known))
             counts[column] = {level: count for level, count in every.items() if count}
             check_levels(self.name, column, counts[column])
-        counts |= counted(formula.pooled, plan.rows(frame))
+        for call in formula.pooled:
+            if call.function.is_category:
+                codes = call.values(plan.rows(frame))
+                counts[call.text] = level_counts(call.labels(plan.schema), codes)
         found = in_columns(self.name, rows.rows, counts, rules)
         found += in_rows(rows, condition, rules)
         refuse(found, rules)

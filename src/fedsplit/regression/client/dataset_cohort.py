@@ -77,8 +77,6 @@ class DatasetCohort:
     ----------
     rules : Rules
         Those of the clients' owner, which hold even if a question asks for less.
-    vectors : bool
-        Tell matrices for proofs only.
 
     Attributes
     ----------
@@ -95,11 +93,8 @@ class DatasetCohort:
         the numbers, which is for sums that no other organisation can read.
     """
 
-    def __init__(
-        self, datasets: Sequence[Dataset], rules: Rules = WARN, vectors: bool = False
-    ) -> None:
+    def __init__(self, datasets: Sequence[Dataset], rules: Rules = WARN) -> None:
         self.rules = rules
-        self.vectors = vectors
         self.names = [dataset.name for dataset in datasets]
         self.datasets = {dataset.name: dataset for dataset in datasets}
         self.records = False
@@ -133,11 +128,11 @@ class DatasetCohort:
             strict = any(isinstance(each, FitQuestion) and each.strict for each in request.parts)
             rules = self._rules(strict)
             self._release = Release(self.datasets, rules)
-            if not (rules.refuse or self.records or self.vectors):
+            if not rules.refuse and not self.records and rules.matrices:
                 return self._answer(request)
             about = request.key, question, request.preparation
             key = sha256(codec.encode(about)).hexdigest()
-            self._release.begin(key, question, self.records, self.vectors)
+            self._release.begin(key, question, self.records)
             try:
                 value = self._answer(request)
                 self._release.record(self._asked(question))
@@ -347,7 +342,7 @@ class DatasetCohort:
         frame: Frame | None = None,
         cost: Callable[[Array], CostAt] | None = None,
     ) -> FitRows:
-        return FitRows(rows, self._rules(), not self.vectors, m, frame, cost)
+        return FitRows(rows, self._rules(), m, frame, cost)
 
     def _of_rows(self, question: SumQuestion, rows: FitRows) -> SumAnswer:
         """What one client answers of its coded rows."""
@@ -406,7 +401,7 @@ class DatasetCohort:
         self._prepared = {}  # that was made of rows as they were coded
         rules, names = self.rules.asked(coding.strict), self.names_of(coding)
         self.rows = [self.datasets[name].code(coding.plan, rules) for name in names]
-        if self.vectors:
+        if not rules.matrices:
             what = "matrices for proofs only, so that the rounds use vectors"
             for own in self.rows:
                 one, many = f"client {own.name} allows {what}", f"clients allow {what}"

@@ -18,8 +18,7 @@ import pandas as pd
 from fedsplit.arrays import Array, Mask
 from fedsplit.data.formula.design_columns import DesignColumns
 from fedsplit.data.formula.formula import Formula
-from fedsplit.data.formula.model_frame import ModelFrame, Schema
-from fedsplit.data.formula.pooled_functions import outside
+from fedsplit.data.formula.pooled_functions import ModelFrame, Schema
 from fedsplit.data.pooled.function import State
 from fedsplit.data.tables import Source, Values, is_missing, to_frame
 from fedsplit.data.texts import Level, in_levels, merged_codes, readable
@@ -197,8 +196,16 @@ class BasicPlan:
         return ModelFrame(frame, self.schema)
 
     def has_values(self, frame: pd.DataFrame) -> Mask:
-        """Which of complete rows, (n,), have a value in every function: ``cut`` may lack one."""
-        return ~outside(self.parsed.pooled, self.rows(frame))
+        """Which of complete rows, (n,), have a value in every function: ``cut`` may lack one.
+
+        A function whose state is still to be agreed leaves no row out.
+        """
+        valued = np.ones(len(frame), dtype=np.bool_)
+        for call in self.parsed.pooled:
+            known = call.text in self.state or call.function.agreement() is None
+            if call.function.is_category and known:
+                valued &= call.values(self.rows(frame)) >= 0
+        return valued
 
     def numbers(self, text: str, frame: pd.DataFrame) -> Array:
         """A column of complete rows, or an expression over columns, as numbers, (n,)."""

@@ -50,36 +50,36 @@ class Release:
         """Whether statements are recorded."""
         return self._stated is not None
 
-    def begin(self, key: str, question: Question, records: bool, vectors: bool) -> None:
+    def begin(self, key: str, question: Question, records: bool) -> None:
         """Begin with a question; the same about the same rows counts once.
 
-        ``records`` is whether what is disclosed is recorded under rules that only warn, too,
-        ``vectors`` whether the owner allows matrices for proofs only. A question too many, and a
-        matrix that the owner withholds, raise RequestError.
+        ``records`` is whether what is disclosed is recorded under rules that only warn, too. A
+        question too many, and a matrix that the owner withholds, raise RequestError.
         """
         if all(key in dataset.ledger for dataset in self._datasets.values()):
             return
         self._key, self._question = key, question
+        rules = self._rules
         for name, dataset in self._datasets.items():
             ledger = dataset.ledger
-            if vectors and question.brings_matrices:
+            if not rules.matrices and question.brings_matrices:
                 raise RequestError(
                     f"client {name} allows matrices for proofs only: choose the method "
                     "quasi-newton, and leave out firth"
                 )
-            if self._rules.refuse and len(ledger) >= self._rules.points:
+            if rules.refuse and len(ledger) >= rules.points:
                 raise RequestError(
                     f"client {name} has answered {len(ledger)} questions about its rows, and its "
-                    f"rules allow {self._rules.points}"
+                    f"rules allow {rules.points}"
                 )
             # where the owner allows matrices for proofs only
             most = 16
-            if vectors and question.matrices and ledger.count(MATRIX) >= most:
+            if not rules.matrices and question.matrices and ledger.count(MATRIX) >= most:
                 raise RequestError(
                     f"client {name} has disclosed {most} matrices of its rows, and its "
                     "owner allows no more"
                 )
-        if self._rules.refuse or records:
+        if rules.refuse or records:
             self._stated = {}
 
     def state(

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
-from fedsplit.arrays import Array, Mask
-from fedsplit.data.formula.model_frame import ModelFrame
-from fedsplit.data.formula.pooled_functions import ColumnStatistic, outside
+from fedsplit.arrays import Array
+from fedsplit.data.formula.pooled_functions import ColumnStatistic, ModelFrame
 from fedsplit.data.pooled.column_statistics import Histogram, Withheld
 from fedsplit.errors import InputError, RequestError, RowError
 from fedsplit.losses.least_squares import reduce_rows
@@ -62,7 +61,6 @@ class FitRows:
 
     design: Design  # in the units of the files, or scaled where there is a frame
     rules: Rules  # those under which the client answers
-    matrices: bool = True  # whether the client tells matrices in every round
     m: int = 0  # how many clients take part
     frame: Frame | None = None  # the coordinates of the rounds
     cost: Callable[[Array], CostAt] | None = None  # the cost at a point of the rounds
@@ -100,11 +98,6 @@ class TableRows:
     frame: ModelFrame
     withheld: Withheld  # which counts do not leave the client
 
-    @property
-    def used(self) -> Mask:
-        """Which rows have a value in every function: ``cut`` may lack one."""
-        return ~outside(self.plan.parsed.pooled, self.frame)
-
     def argument(self, text: str) -> Array:
         """The argument of a function in the formula, (n,), by the text of its call."""
         calls = {call.text: call for call in self.plan.parsed.pooled}
@@ -138,7 +131,7 @@ class RowsInside(Statistic):
         return {"rows": Sums(nonnegative=True)}
 
     def sums(self, rows: TableRows) -> Mapping[str, StatisticPart]:
-        used = rows.used.astype(np.float64)[:, None]
+        used = rows.plan.has_values(rows.frame.frame).astype(np.float64)[:, None]
         return {"rows": RowSum(used, np.ones_like(used))}
 
 
@@ -221,7 +214,7 @@ class DesignMoments(Statistic):
             "floor": Computed(np.array([[floor]]), limits=np.array([[floor]])),
             "withholds": Computed(
                 # directions of the server's choice are for clients without rules
-                np.array([[float(not rows.matrices), float(rows.rules.refuse)]])
+                np.array([[float(not rows.rules.matrices), float(rows.rules.refuse)]])
             ),
         }
         if design.classes:
