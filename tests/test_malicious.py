@@ -23,6 +23,7 @@ from fedsplit.channels.patience import Patience
 from fedsplit.errors import InputError, TooFewClients
 from fedsplit.federation.coordinator import Interruption, StudyResult
 from fedsplit.federation.keys import public_bytes
+from fedsplit.federation.masks import read_posts
 from fedsplit.federation.messages import (
     Ending,
     Inquiry,
@@ -348,27 +349,62 @@ def test_a_backup_that_is_restored_answers_nothing_though_the_coordinator_hides_
 ) -> None:
     _, _, sent = sent_in(tmp_path / "whole")
     federation = made(tmp_path / "again")
+    folder, backup = federation.folder / "north", tmp_path / "backup"
     for messages in sent[:3]:
         for name, message in messages.items():
             assert outcome(federation, name, message).outcome == "answer"
-    for path in (federation.folder / "north").glob("site.db*"):
-        shutil.copy(path, tmp_path / path.name)
+    # both databases: of one alone the other knows that it is older
+    backup.mkdir()
+    for path in folder.glob("*.db*"):
+        shutil.copy(path, backup)
     for name, message in sent[3].items():
         assert outcome(federation, name, message).outcome == "answer"
-    for path in (federation.folder / "north").glob("site.db*"):
+    for path in folder.glob("*.db*"):
         path.unlink()
-        shutil.copy(tmp_path / path.name, path)
+    for path in backup.iterdir():
+        shutil.copy(path, folder)
     following = read_message(public_bytes(federation.key), sent[4]["north"])
     assert isinstance(following, Inquiry)
     hidden = replace(following, head=None)
     assert outcome(federation, "north", following).outcome == "failed"
-    assert outcome(federation, "north", hidden).outcome in ("failed", "refused")
+    assert outcome(federation, "north", hidden).outcome == "refused"  # it is not the next one
     again = read_message(public_bytes(federation.key), sent[3]["north"])
     assert isinstance(again, Inquiry)
-    # the only answer that it can give is the one that it has given
+    # the only answer that it can give is the one that it has given, and then it notices
     first = outcome(federation, "north", replace(again, head=None))
-    if first.outcome == "answer":
-        assert first.value in sent[4]["north"]
+    given = read_response(public_bytes(federation.keys["north"]), following.posts[0])
+    assert (first.value, first.transcript) == (given.value, given.transcript)
+    assert first.head != given.head
+    assert outcome(federation, "north", hidden).outcome == "failed"
+
+
+def test_a_contribution_counts_in_its_own_exchange_alone(tmp_path: Path) -> None:
+    federation, study, sent = sent_in(tmp_path)
+    following = read_message(public_bytes(federation.key), sent[4]["north"])
+    assert isinstance(following, Inquiry)
+    own = read_response(public_bytes(federation.keys["north"]), following.posts[0])
+    read_posts(study, 3, own.transcript, following.posts)
+    for change in (
+        {"transcript": bytes(32)},
+        {"outcome": "refused"},
+        {"number": 2},
+        {"study": bytes(32)},
+    ):
+        other: Any = change
+        post = write_response(federation.keys["north"], replace(own, **other))
+        with pytest.raises(InputError, match="the contribution of north belongs to another"):
+            read_posts(study, 3, own.transcript, (post, *following.posts[1:]))
+
+
+def test_a_study_that_names_another_coordinator_is_refused(tmp_path: Path) -> None:
+    federation = made(tmp_path)
+    stranger = public_bytes(Ed25519PrivateKey.generate()).hex()
+    study = replace(study_of(federation, "secure"), coordinator=stranger)
+    found = outcome(federation, "north", Proposal(study.content))
+    assert (found.outcome, found.reason.partition(": ")[2]) == (
+        "refused",
+        "the study names another coordinator",
+    )
 
 
 def test_nothing_of_a_result_controls_the_terminal_of_an_owner(tmp_path: Path) -> None:
