@@ -16,7 +16,7 @@ from fedsplit.losses.linear import LinearLoss
 from fedsplit.losses.multinomial import Multinomial
 from fedsplit.regression.client.design import Moments
 from fedsplit.regression.families import FAMILIES, family_of
-from fedsplit.regression.families.family import Family, shares
+from fedsplit.regression.families.family import Family, first_move, shares
 from fedsplit.regression.families.response import of_counts, pearson_parts, whole
 from fedsplit.regression.server.coordinates import Pool
 from probit import PROBIT
@@ -217,6 +217,20 @@ def test_the_share_of_a_sum_that_is_rounding_alone_is_zero() -> None:
     np.testing.assert_allclose(shares(A, np.array([1.0, -1.0])), [0, 1 / 3, 0, -1], atol=1e-4)
     # a part of a longer direction, beside which it is rounding
     np.testing.assert_array_equal(shares(A[:2], np.array([1e-12, 0.0]), 1.0), [0.0, 0.0])
+
+
+def test_of_several_moves_the_first_that_is_not_zero_counts() -> None:
+    moves = [np.array([0.0, 2.0, 0.0]), np.array([-1.0, 3.0, 0.0]), np.array([5.0, 5.0, 4.0])]
+    np.testing.assert_array_equal(first_move(iter(moves)), [-1.0, 2.0, 4.0])
+
+
+def test_targets_whose_mean_is_exactly_zero_are_fitted_unless_they_are_counts() -> None:
+    x = np.array([1.0, 2.0, 3.0, 5.0, 4.0, 1.0])
+    frames = [pd.DataFrame({"x": x, "y": [1.0, -1.0, 2.0, -2.0, 3.0, -3.0]})]
+    coef = np.polyfit(frames[0].x, frames[0].y, 1)[::-1]
+    np.testing.assert_allclose(fs.fit(frames, "y ~ x").params, coef, rtol=1e-10)
+    with pytest.raises(fs.InputError, match="every count of every client is zero"):
+        fs.fit([frames[0].assign(y=0)], "y ~ x", family="poisson")
 
 
 def test_groups_of_trials_have_the_floor_and_the_choices_of_their_shares() -> None:

@@ -158,6 +158,13 @@ def test_a_client_whose_file_is_empty_is_refused_or_left_out(tmp_path: Path) -> 
     assert model.nobs == sum(map(len, people().values()))
 
 
+@pytest.mark.parametrize("choice", ["refuse", "leave-out"])
+def test_where_all_clients_are_empty_nobody_is_advised_to_leave_them_out(choice: Any) -> None:
+    frames = {name: frame.iloc[:0] for name, frame in people().items()}
+    with pytest.raises(fs.InputError, match="correct the data$"):
+        fs.fit(frames, "visits ~ age", family="poisson", empty_site=choice)
+
+
 def test_a_client_that_reads_a_column_otherwise_is_asked_again() -> None:
     frames = people()
     frames["hospital1"] = frames["hospital1"].assign(ill=frames["hospital1"].ill == 1)

@@ -259,10 +259,9 @@ def agree_on_columns(draft: Plan, settings: Settings) -> Dialogue[AgreedPlan]:
         if draft.parsed.open:
             plan.chosen_family.check_plan(plan)
         if not full or (empty and settings.empty_site == "refuse"):
-            raise InputError(
-                f"there is no row with a value at client {listed(empty)}: correct the data, leave "
-                "the client out, or choose empty_site='leave-out'"
-            )
+            what = f"there is no row with a value at client {listed(empty)}: correct the data"
+            others = ", leave the client out, or choose empty_site='leave-out'"
+            raise InputError(what + others * bool(full))
         check_present(plan, {name: each.names for name, each in full.items()})
         names = [each.names for each in answers.values()]
         check_declared("types", settings.declared, names)
