@@ -161,7 +161,7 @@ def test_a_client_whose_file_is_empty_is_refused_or_left_out(tmp_path: Path) -> 
 @pytest.mark.parametrize("choice", ["refuse", "leave-out"])
 def test_where_all_clients_are_empty_nobody_is_advised_to_leave_them_out(choice: Any) -> None:
     frames = {name: frame.iloc[:0] for name, frame in people().items()}
-    with pytest.raises(fs.InputError, match="correct the data$"):
+    with pytest.raises(fs.InputError, match=r"correct the data$"):
         fs.fit(frames, "visits ~ age", family="poisson", empty_site=choice)
 
 
