@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple, Self
 
@@ -202,8 +202,8 @@ class Point:
     # (d, k): an orthonormal basis of the directions that nothing determines in the limit of a fit
     # whose coefficients grow without bound; None where there are none
     kernel: Array | None = None
-    # what each client answered to each statistic; empty where nothing of it is needed
-    fits: Sequence[Mapping[str, Values]] = ()
+    # the sums of what is known of the fit, by statistic and part; empty where none is needed
+    fit: Mapping[str, Values] = field(default_factory=dict)
     # how many rows of each client the model is without; empty if it is of all
     receding: Sequence[int] = ()
 
@@ -249,15 +249,9 @@ class Point:
         counts = zip(rows.names, rows.moments, gone, strict=True)
         return {name: each.n - without for name, each, without in counts}
 
-    def sum_of(self, statistic: str, part: str) -> Array | None:
-        """The sum over clients of a part of what they answered; None if it was not asked for."""
-        parts = [each[statistic][part] for each in self.fits if statistic in each]
-        return np.asarray(np.sum(parts, axis=0)) if parts else None
-
-    def number(self, statistic: str) -> float | None:
+    def total(self, statistic: str) -> float | None:
         """The total of a statistic over all clients; None if it was not asked for."""
-        total = self.sum_of(statistic, "total")
-        return None if total is None else float(total[0, 0])
+        return float(self.fit[statistic]["total"][0, 0]) if statistic in self.fit else None
 
     @property
     def n(self) -> int:
@@ -280,7 +274,7 @@ class Point:
         freedom = max(1, self.n - self.problem.d)
         if not family.has_pearson:
             return self.deviance / freedom
-        return (self.number("pearson") or 0.0) / freedom
+        return (self.total("pearson") or 0.0) / freedom
 
     @cached_property
     def observed(self) -> Array:
@@ -294,7 +288,7 @@ class Point:
         if problem.family.information == "hessian":
             return self.observed
         if problem.family.information == "rows":
-            return inverse(np.asarray(self.sum_of("expected", "information")))
+            return inverse(self.fit["expected"]["information"])
         if problem.settings.biased is None:
             return inverse(problem.pool.weight * np.eye(problem.d))
         products = problem.pool.products(problem.frame.scaling)
@@ -381,14 +375,21 @@ def ask_fit(point: Point, last: bool) -> Dialogue[Point]:
     anything; the calibration of a classifier at the end alone.
     """
     family = point.problem.family
-    if point.fits and (not (last and family.binary) or "calibration" in point.fits[0]):
+    if point.fit and (not (last and family.binary) or "calibration" in point.fit):
         return point
     asked = statistics_of(point, last)
     needed = family.dispersion == "pearson" or family.information == "rows"
     if not needed and not (last and ("null" in asked or "scores" in asked)):
         return point
-    answers: list[SumAnswer] = yield SumQuestion(asked)
-    return replace(point, fits=[each.values for each in answers])
+    return replace(point, fit=_pooled((yield SumQuestion(asked))))
+
+
+def _pooled(answers: Sequence[SumAnswer]) -> dict[str, dict[str, Array]]:
+    """The sums over all clients, by statistic and part."""
+    return {
+        name: {part: np.sum([each.values[name][part] for each in answers], axis=0) for part in own}
+        for name, own in answers[0].values.items()
+    }
 
 
 def ask_closing(before: Point, x: Array) -> Dialogue[Point | None]:
@@ -402,9 +403,8 @@ def ask_closing(before: Point, x: Array) -> Dialogue[Point | None]:
     asked = statistics_of(replace(before, x=x), last=True)
     asked["round"] = CostAlong(x, np.eye(problem.d), curved=True)
     answers: list[SumAnswer] = yield InTrace(SumQuestion(asked))
-    fits = [each.values for each in answers]
     share = problem.frame.ridge / problem.m
-    costs = [with_ridge(each["round"], x, share) for each in fits]
+    costs = [with_ridge(each.values["round"], x, share) for each in answers]
     values, slopes, information = (
         np.stack([each[part] for each in costs]) for part in ("value", "slope", "curvature")
     )
@@ -413,7 +413,8 @@ def ask_closing(before: Point, x: Array) -> Dialogue[Point | None]:
         value=values[:, 0, 0], leverage=unknown + np.inf, steady=unknown
     )
     gradients = slopes[:, :, 0]
-    return replace(Point.of(problem, x, gradients, information, scalars), fits=fits)
+    point = Point.of(problem, x, gradients, information, scalars)
+    return replace(point, fit=_pooled(answers))
 
 
 def null_deviance(point: Point) -> Dialogue[float | None]:
@@ -426,35 +427,28 @@ def null_deviance(point: Point) -> Dialogue[float | None]:
     if not problem.family.has_likelihood:
         return None
     x, directions = problem.intercept_alone, problem.intercepts
-    costs = [each["null"] for each in point.fits if "null" in each]
-    least, slope = _sums(costs)
+    cost = point.fit["null"]
+    least = float(cost["value"][0, 0])
     steep = 1e-12 * problem.pool.weight  # a smaller slope is rounding
-    if (np.abs(slope) > steep).any():
+    if (np.abs(cost["slope"]) > steep).any():
         least = math.inf
         step: Array = np.zeros(directions.shape[1])
         for _ in range(50):  # halved steps included
-            answers: list[SumAnswer] = yield SumQuestion({"": CostAlong(x, directions, True)})
-            costs = [each.values[""] for each in answers]
-            value, slope = _sums(costs)
+            cost = _pooled((yield SumQuestion({"null": CostAlong(x, directions, True)})))["null"]
+            value, slope = float(cost["value"][0, 0]), cost["slope"][:, 0]
             if not value <= least:
                 # a full step may be too long from a start far away
                 step = 0.5 * step
                 x = x + directions @ step
                 continue
             least = value
-            step = np.linalg.solve(np.sum([each["curvature"] for each in costs], axis=0), slope)
+            step = np.linalg.solve(cost["curvature"], slope)
             # so small a squared Newton decrement moves no digit of a deviance
             if (np.abs(slope) <= steep).all() or slope @ step <= 1e-20 * abs(value):
                 break
             x = x - directions @ step
     floor = float(np.sum(point.scalars.floor))
     return 2.0 * (problem.unit * (least - floor) - problem.pool.floor)
-
-
-def _sums(costs: Sequence[Values]) -> tuple[float, Array]:
-    """F, and its slope along the intercepts."""
-    value = float(np.sum([each["value"][0, 0] for each in costs]))
-    return value, np.asarray(np.sum([each["slope"][:, 0] for each in costs], axis=0))
 
 
 def estimates_of(point: Point) -> Estimates:
@@ -487,15 +481,15 @@ def fit_of(point: Point, null: float | None, agreement: Agreement) -> FitStatist
         phi = None  # n - d counts no degrees of freedom where coefficients are shrunk
     # φ of a perfect fit would make the peak of a likelihood as high as one likes
     has_likelihood = family.has_likelihood and not (family.dispersed and pool.n <= problem.d)
-    bins = point.sum_of("calibration", "bins")
+    bins = point.fit.get("calibration")
     return FitStatistics(
         clients=contributions(point, agreement.missing),
         dispersion=phi,
         deviance=point.deviance * problem.unit,
         null_deviance=null,
-        llf=point.number("likelihood") if has_likelihood else None,
-        pearson=point.number("pearson"),
-        calibration=None if bins is None else Calibration(*bins),
+        llf=point.total("likelihood") if has_likelihood else None,
+        pearson=point.total("pearson"),
+        calibration=None if bins is None else Calibration(*bins["bins"]),
         moments=PooledMoments(pool.names, pool.weight, pool.mean, pool.scatter, pool.target),
         fingerprint=fingerprint_of(
             dict(zip(problem.rows.names, problem.rows.moments, strict=True))
@@ -515,9 +509,9 @@ def _clustered(point: Point, back: Array) -> ClusteredCovariance | None:
         return None
     if not summed:
         return clustered_covariance(point.observed, point.gradients, point.information, back)
-    [told] = [each["scores"] for each in point.fits]
-    products, clusters = told["products"], round(float(told["clusters"][0, 0]))
-    return summed_covariance(point.observed, products, clusters, point.n, back)
+    scores = point.fit["scores"]
+    clusters = round(float(scores["clusters"][0, 0]))
+    return summed_covariance(point.observed, scores["products"], clusters, point.n, back)
 
 
 def contributions(point: Point, missing: Mapping[str, int]) -> pd.DataFrame:
