@@ -129,9 +129,9 @@ def _points(problem: FitProblem, penalties: Sequence[tuple[float, float]]) -> Di
     Models of second order are exact for quadratics: the first search has the clients' sums.
     """
     if not (problem.family.quadratic and problem.settings.method == INFORMATION):
-        return [each.x for each in (yield from follow(problem, penalties))]
+        return [each.point.x for each in (yield from follow(problem, penalties))]
     [found] = yield from follow(problem, penalties[:1])
-    points = [found.x]
+    points = [found.point.x]
     state: Any = found.state  # an InformationState
     for l1, ridge in penalties[1:]:
         state = FedSplitInformation(problem.penalty(l1, ridge)).resume(state)

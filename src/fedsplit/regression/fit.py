@@ -234,4 +234,4 @@ def make_model(driver: FitDriver, agreement: Agreement, made: FitReport) -> Mode
     if not members.channel.free:
         return model
     # A model holds its clients only where a question to them costs nothing.
-    return replace(model, at_hand=ClientsAtHand(members, problem), x=made.found.x)
+    return replace(model, at_hand=ClientsAtHand(members, problem), x=made.found.point.x)

@@ -247,7 +247,7 @@ def regularisation(
     if folds:
         cv = yield from cross_validation(settings, folds, penalties)
         cv = cv.set_index(index)
-    x = np.stack([each.x for each in minima])
+    x = np.stack([each.point.x for each in minima])
     params = problem.coefficients(x)
     return problem, RegularisationPath(
         lambdas=lambdas,

@@ -104,7 +104,7 @@ def in_robust_units(problem: FitProblem) -> Dialogue[FitProblem]:
     rounding = 1e-9 * before
     for _ in range(20):
         before, plain = spread, plain.with_spread(spread)
-        x = (yield from estimate(plain, None, x)).x
+        x = (yield from estimate(plain, None, x)).point.x
         after = yield from spread_at(plain, x, before)
         if after < rounding:
             break
@@ -241,7 +241,7 @@ def with_limit(made: FitReport, limit: Limit) -> FitReport:
         f"the data do not determine the coefficient{plural} of {listed(lost, 4)}, which would grow "
         f"without bound: the others are those of the fit without the rows that say so{instead}"
     )
-    x = made.found.x
+    x = made.found.point.x
     recessions: tuple[Recession, ...] = ()
     if len(problem.blocks) == 1:
         # a prediction is a limit: how far out this one was computed must not show in it

@@ -54,10 +54,6 @@ class Minimum:
     state: Any = None  # the method's, to continue from
     limit: Limit | None = None  # what grows without bound, if anything does
 
-    @property
-    def x(self) -> Array:
-        return self.point.x
-
 
 @dataclass
 class ProvedDistance:
