@@ -334,13 +334,15 @@ def table() -> list[str]:
             attack.run(server)
             h = f"{server.leverages()[-attack.rows :].sum():.4f}" if attack.seen else "no sum"
         assert isinstance(without, Guess)
-        told = "answered: **it is read**"
+        told = "**read**"
         if attack.guard:
             told = f"refused: {attack.guard}"
             if isinstance(found, Guess):
                 told = f"answered, which gives {found.found:.5g}: {attack.guard}"
         rows = ", ".join(map(str, attack.few))
-        read = f"{without.found:.6g} of {without.true:.6g}"
+        read, true = f"{without.found:.6g}", f"{without.true:.6g}"
+        if read != true:
+            read += f" of {true}"
         lines.append(f"| {attack.title} | {rows} | {read} | {h} | {told} |")
     return lines
 
