@@ -122,6 +122,8 @@ def test_a_lost_write_ahead_log_is_an_old_database_and_never_a_new_one(tmp_path:
     found = federation.coordinator(transport).run(study)
     assert isinstance(found, StudyResult)
     shutil.copy(site / "site.db", copy)  # without what only its log has
+    assert sqlite3.connect(copy).execute("PRAGMA user_version").fetchone() == (2,)
+    copy.with_name("site.db-wal").unlink(missing_ok=True)
     for path in site.glob("site.db*"):
         path.unlink()
     shutil.copy(copy, site / "site.db")
