@@ -173,16 +173,24 @@ def test_a_member_whose_log_was_cut_short_or_replaced_is_named(tmp_path: Path, m
         assert all(line.startswith("west: ") for line in said)
 
 
-@pytest.mark.parametrize("point", [bytes(32), (1).to_bytes(32, "little")])
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"value": bytes(32)}, "the key of a partner cannot be used"),
+        ({"value": (1).to_bytes(32, "little")}, "the key of a partner cannot be used"),
+        ({"value": bytes(range(33))}, "this is not how a site joins a study"),
+        ({"transcript": bytes(32)}, "this is not how a site joins a study"),
+    ],
+)
 def test_a_member_that_joins_with_a_key_that_no_other_can_use_is_named(
-    tmp_path: Path, point: bytes
+    tmp_path: Path, change: Any, why: str
 ) -> None:
     federation = made(tmp_path)
     study = study_of(federation, "secure")
-    bad = lying(federation, "south", 0, lambda r: replace(r, value=point))
+    bad = lying(federation, "south", 0, lambda r: replace(r, **change))
     found = federation.coordinator(Watched(federation, south=bad)).run(study)
     assert isinstance(found, Interruption)
-    assert found.missing == {"south": "the key of a partner cannot be used"}
+    assert found.missing == {"south": why}
 
 
 # ---------------------------------------------------------------------- the coordinator
@@ -517,7 +525,11 @@ def test_a_file_that_is_no_question_keeps_nobody_from_answering_the_others(tmp_p
     (post / "north" / "000.question").unlink()
     with pytest.raises(InputError, match=r"001\.question: is larger than any question"):
         answer_files(federation.site("north"), federation.keys["north"], post / "north")
-    assert len(list((post / "north").glob("*.answer"))) == 1
+    [answer] = (post / "north").glob("*.answer")
+    with answer.open("r+b") as file:
+        file.truncate(2**40)
+    with pytest.raises(InputError, match="is larger than any answer to this question"):
+        federation.coordinator(transport).run(study)
 
 
 @pytest.mark.parametrize("other", [5.0, -np.inf, np.nan])

@@ -28,6 +28,7 @@ from fedsplit.federation.site.policy import Policy
 from fedsplit.federation.study import Study
 from fedsplit.federation.transport.files import answer_files
 from fedsplit.testing import Federation
+from test_malicious import AT_ONCE
 from test_site_and_coordinator import FORMULA, TABLES, hospital, result_of, study_of
 
 ASK: dict[str, Any] = {"approve": "ask", "partners": None}
@@ -158,8 +159,14 @@ def test_a_study_with_unknown_partners_waits_whatever_the_policy_approves(tmp_pa
     for name in federation.names:
         federation.site(name).approve(study.hash)
     assert isinstance(federation.run(study), StudyResult)
-    # from now on they are known
+    # from now on they are known, by these keys
     assert isinstance(federation.run(study_of(federation, "secure", title="b")), StudyResult)
+    federation.members["west"] = "5" * 64
+    transport = federation.direct(watch=lines.append)
+    changed = study_of(federation, "secure", title="c")
+    federation.coordinator(transport, patience=AT_ONCE).run(changed)
+    assert any("the keys of west are not known here" in line for line in lines)
+    assert [each.hash for each in federation.site("north").waiting()] == [changed.hash]
 
 
 def test_with_partners_in_the_policy_no_others_are_accepted(tmp_path: Path) -> None:
