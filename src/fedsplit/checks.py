@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 
 def number(name: str, value: Any, least: float = 0.0, strict: bool = True) -> float:
     """``value`` as a finite float above ``least``, or at least ``least`` if not ``strict``."""
-    allowed = "of at least"
-    if strict:
-        allowed = "above"
+    allowed = "above" if strict else "of at least"
     if (
         not _is(Real, value)
         or not abs(value) <= sys.float_info.max  # whole numbers can be larger

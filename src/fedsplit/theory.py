@@ -136,10 +136,8 @@ def optimality_defect(clients: Clients, x: Array) -> float:
 
 def fedsplit_step(ell: float, L: float) -> float:
     """s = 1/√(ℓ*L*) (Theorem 1); 1/L* if ℓ* = 0."""
-    if ell > 0:
-        # two roots, as the product of two small constants may underflow
-        return 1.0 / (math.sqrt(ell) * math.sqrt(L))
-    return 1.0 / L
+    # two roots, as the product of two small constants may underflow
+    return 1.0 / (math.sqrt(ell) * math.sqrt(L)) if ell > 0 else 1.0 / L
 
 
 def contraction(kappa: float) -> float:
@@ -270,9 +268,7 @@ def theorem2(eps: float, radius: float, L: Array, gradient_norms: Array) -> Redu
 
 def fedgd_step(ell: float, L: float) -> float:
     """s = 2/(ℓ* + L*), the step of gradient descent with the best rate; 1/L* if ℓ* = 0."""
-    if ell > 0:
-        return 2.0 / (ell + L)
-    return 1.0 / L
+    return 2.0 / (ell + L) if ell > 0 else 1.0 / L
 
 
 def fedgd_rounds(eps: float, kappa: float, distance: float) -> int:
@@ -314,10 +310,8 @@ def quadratics(clients: Clients) -> tuple[Array, Array]:
 def _rounds(eps: float, rate: float, distance: float) -> int:
     """The least T with rate^T · distance ≤ ε."""
     number("eps", eps)
-    if distance <= eps:
-        return 0
-    if rate == 0.0:  # κ = 1: one round is exact
-        return 1
+    if distance <= eps or rate == 0.0:
+        return int(distance > eps)  # κ = 1: one round is exact
     return math.ceil(math.log(eps / distance) / math.log(rate))
 
 

@@ -14,12 +14,7 @@ from array_api_compat import device as device_of
 from scipy.sparse import issparse
 
 from fedsplit.arrays import Array, chosen, on_device, to_host
-from fedsplit.device.backend import (
-    DeviceArray,
-    check_memory,
-    floats,
-    library,
-)
+from fedsplit.device.backend import DeviceArray, check_memory, floats, library
 from fedsplit.device.rows import DeviceRows
 from fedsplit.errors import InputError
 from fedsplit.losses.linear import LinearLoss
@@ -101,9 +96,7 @@ def place(
 
 def _check_dense(clients: object) -> None:
     """Raise InputError if rows are sparse."""
-    if not isinstance(clients, Sequence):
-        return
-    for client in clients:
+    for client in clients if isinstance(clients, Sequence) else ():
         if isinstance(client, Sequence) and client and issparse(client[0]):
             raise InputError(
                 "sparse rows have no device path: pass A.toarray(), or leave out device"
@@ -115,9 +108,7 @@ def _stacked(loss: Any, clients: Any, dtype: str | None) -> StackedRows:
     if _on_device_first(clients):
         return _stacked_on_device(clients)
     checked: Sequence[Observations] = loss.targets(read(clients))
-    n = max(len(each.b) for each in checked)
-    m = len(checked)
-    d = checked[0].A.shape[1]
+    m, n, d = len(checked), max(len(each.b) for each in checked), checked[0].A.shape[1]
     kind = np.dtype(dtype or "float64")
     check_memory(kind.itemsize * m * n * d, f"{m:,} clients, padded to {n:,} rows each,")
     A = np.zeros((m, n, d), dtype=kind)
@@ -217,15 +208,10 @@ def _cast(clients: StackedRows, dtype: str | None) -> list[DeviceArray | None]:
     """In the shapes that they have to have, and in one dtype: that of A, or the one asked for."""
     A = clients.A
     xp = array_namespace(A)
-    wanted = A.dtype
-    named = zip(("A", "b", "weights", "offset"), clients, strict=True)
-    given = {name: each for name, each in named if each is not None}
-    if any(
-        array_namespace(each).isdtype(each.dtype, "complex floating") for each in given.values()
-    ):
+    given = {name: each for name, each in clients._asdict().items() if each is not None}
+    if any(xp.isdtype(each.dtype, "complex floating") for each in given.values()):
         raise InputError("rows on a device must be real numbers")
-    if dtype is not None:
-        wanted = getattr(xp, floats(dtype))
+    wanted = A.dtype if dtype is None else getattr(xp, floats(dtype))
     if wanted not in (xp.float32, xp.float64):
         raise InputError(
             f'A has dtype {wanted}: rows on a device are float32 or float64, pass dtype="float64"'
@@ -242,9 +228,7 @@ def _cast(clients: StackedRows, dtype: str | None) -> list[DeviceArray | None]:
 
 def _padded_at_the_end(A: Any, b: Any, w: Any, o: Any) -> tuple[Any, Any, Any, Any]:
     """The rows of each client, those of weight zero last: batches are drawn of the others."""
-    if w is None:
-        return A, b, w, o
-    unused = to_host(w) == 0
+    unused = np.zeros((1, 1)) if w is None else to_host(w) == 0
     if (unused[:, 1:] >= unused[:, :-1]).all():
         return A, b, w, o
     order = np.argsort(unused, axis=1, kind="stable")
@@ -255,9 +239,7 @@ def _padded_at_the_end(A: Any, b: Any, w: Any, o: Any) -> tuple[Any, Any, Any, A
 def _targets(loss: LinearLoss, b: DeviceArray, w: DeviceArray | None) -> DeviceArray:
     """Targets in the coding of φ, checked; those of padding may be anything."""
     xp = array_namespace(b)
-    counted = b
-    if w is not None:
-        counted = xp.where(w > 0, b, xp.ones_like(b))
+    counted = b if w is None else xp.where(w > 0, b, xp.ones_like(b))
     if loss.classifies:
         low = -1 if bool(xp.any(counted == -1)) else 0
         if not bool(xp.all((counted == low) | (counted == 1))):

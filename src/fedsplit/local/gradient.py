@@ -81,22 +81,26 @@ class GradientProx:
         """α_j, (k,), or α of all clients, by ℓ_j and L_j if needed; nan for a line search."""
         if self.step == "backtracking":
             return math.nan
-        if self.step == "paper":
-            if self.curvature is not None:
-                return inner_step(s, self.curvature, self.curvature)
-            ell, L = bounds()
-            xp = namespace(L)
-            if not xp.all(xp.isfinite(L)):
-                raise InputError(
-                    'GradientProx(step="paper") needs a loss with a known L_j: '
-                    'use step="client" or "backtracking"'
-                )
-            return inner_step(s, ell, L)
+        if self.step == "paper" and self.curvature is not None:
+            return inner_step(s, self.curvature, self.curvature)
+        if not isinstance(self.step, str):
+            return float(self.step)
+        ell, L = bounds()
+        xp = namespace(L)
+        known = xp.isfinite(L)
         if self.step == "client":
-            L = bounds()[1]
-            xp = namespace(L)
-            return xp.where(xp.isfinite(L), 1.0 / (1.0 + s * L), math.nan)
-        return float(self.step)
+            return xp.where(known, 1.0 / (1.0 + s * L), math.nan)
+        if not xp.all(known):
+            raise unknown_curvature()
+        return inner_step(s, ell, L)
+
+
+def unknown_curvature() -> InputError:
+    """What is wrong where the paper's step has no L_j to follow from."""
+    return InputError(
+        'GradientProx(step="paper") needs a loss with a known L_j: '
+        'use step="client" or "backtracking"'
+    )
 
 
 def inner_step(s: float, ell: Number, L: Number) -> Number:

@@ -139,11 +139,6 @@ class Conversation:
                 next(self._draws)
 
     @property
-    def waiting(self) -> int:
-        """How many exchanges are not in the trace yet."""
-        return len(self._exchanges)
-
-    @property
     def incidents(self) -> tuple[Incident, ...]:
         """What went wrong in this conversation."""
         return tuple(self.clients.incidents[self._incidents :])

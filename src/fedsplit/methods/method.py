@@ -16,7 +16,7 @@ from fedsplit.clients.question import Answer, CostQuestion
 from fedsplit.clients.questions import BatchCurvature, Curvature, Evaluate, ProofScalars, Prox
 from fedsplit.dialogue import Dialogue
 from fedsplit.errors import InputError
-from fedsplit.local.gradient import GradientProx
+from fedsplit.local.gradient import GradientProx, unknown_curvature
 from fedsplit.local.newton import ExactProx
 from fedsplit.local.solver import ProxSolver, start_of
 from fedsplit.penalties.penalty import Penalty, check_penalty, prox_or_same
@@ -258,10 +258,7 @@ def with_papers_step(solver: ProxSolver | None, x0: Array) -> Dialogue[ProxSolve
         return None
     bounds = yield from extreme_curvature(x0)
     if not bounds.everywhere:
-        raise InputError(
-            'GradientProx(step="paper") needs a loss with a known L_j: '
-            'use step="client" or "backtracking"'
-        )
+        raise unknown_curvature()
     return solver.for_bounds(bounds.ell, bounds.L)
 
 

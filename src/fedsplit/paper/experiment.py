@@ -115,19 +115,10 @@ class Claim(NamedTuple):
     reason: str = ""
 
 
-class Verdict(NamedTuple):
-    """What was found of a claim: a ``Claim`` without its key and its sentence."""
-
-    paper: object
-    measured: float | list[float]
-    holds: bool
-    reason: str = ""
-
-
 def claims_of(
-    figure: str, sentences: Mapping[str, str], findings: Mapping[str, Verdict]
+    figure: str, sentences: Mapping[str, str], findings: Mapping[str, tuple[Any, ...]]
 ) -> list[Claim]:
-    """Put each sentence about a figure together with what was found of it."""
+    """Put each sentence about a figure together with the other fields of its claim."""
     return [Claim(f"{figure}-{key}", sentences[key], *finding) for key, finding in findings.items()]
 
 

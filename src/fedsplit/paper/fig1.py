@@ -9,7 +9,7 @@ from typing import Any
 import fedsplit as fs
 from fedsplit import ensembles, theory
 from fedsplit.paper import runs
-from fedsplit.paper.experiment import Claim, Experiment, Measurements, Verdict, Watch, claims_of
+from fedsplit.paper.experiment import Claim, Experiment, Measurements, Watch, claims_of
 from fedsplit.paper.runs import SolvedProblem, portion
 
 BIASED = ("fedgd-e10", "fedgd-e100", "fedprox")
@@ -65,14 +65,16 @@ def claims(measured: Measurements) -> list[Claim]:
     two = runs.floor(measured.gap("fedgd-e2"))
     wrong = two > 1e-3 and abs(two / closed["fedgd-e2"] - 1) <= 0.01
     findings = {
-        "e1-converges": Verdict("no floor", one, abs(one) < 1e-8),
-        "floors": Verdict("floors", gaps, min(gaps) > 1e-3),
-        "floors-closed-form": Verdict(
-            [1.0, 1.0, 1.0], ratios, all(abs(ratio - 1) <= 0.01 for ratio in ratios)
+        "e1-converges": ("no floor", one, abs(one) < 1e-8),
+        "floors": ("floors", gaps, min(gaps) > 1e-3),
+        "floors-closed-form": (
+            [1.0, 1.0, 1.0],
+            ratios,
+            all(abs(ratio - 1) <= 0.01 for ratio in ratios),
         ),
-        "as-soon-as": Verdict("a floor", two, wrong),
-        "shared-minimiser": Verdict("no floor", shared, max(abs(gap) for gap in shared) < 1e-8),
-        "full-rank": Verdict("> 0", ell, ell > 0),
+        "as-soon-as": ("a floor", two, wrong),
+        "shared-minimiser": ("no floor", shared, max(abs(gap) for gap in shared) < 1e-8),
+        "full-rank": ("> 0", ell, ell > 0),
     }
     return claims_of("fig1", sentences, findings)
 

@@ -10,7 +10,7 @@ from typing import Any
 import fedsplit as fs
 from fedsplit import ensembles, theory
 from fedsplit.paper import runs
-from fedsplit.paper.experiment import Claim, Experiment, Measurements, Verdict, Watch, claims_of
+from fedsplit.paper.experiment import Claim, Experiment, Measurements, Watch, claims_of
 from fedsplit.paper.runs import SolvedProblem
 
 
@@ -65,23 +65,21 @@ def claims(measured: Measurements, name: str) -> list[Claim]:
     lower = paper[0] > paper[1] > paper[2] and paper[1] > rounding
     below = all(abs(gap) < old for gap, old in zip(ours[:2], paper[:2], strict=True))
     findings = {
-        "floors": Verdict(
-            "floors, lower for larger e", paper, lower, note * (paper[2] <= rounding)
-        ),
-        "exact-converges": Verdict("no floor", exact, abs(exact) < rounding),
-        "fedgd-converges": Verdict("converges", fallen, fallen < 1e-6),
-        "contraction": Verdict(rho, contraction, contraction <= rho * (1 + 1e-9)),
-        "broadcast-has-no-floor": Verdict("–", ours, below),
+        "floors": ("floors, lower for larger e", paper, lower, note * (paper[2] <= rounding)),
+        "exact-converges": ("no floor", exact, abs(exact) < rounding),
+        "fedgd-converges": ("converges", fallen, fallen < 1e-6),
+        "contraction": (rho, contraction, contraction <= rho * (1 + 1e-9)),
+        "broadcast-has-no-floor": ("–", ours, below),
     }
     if "kappa" in measured.settings:
         target = measured.settings["kappa"]
         both = [runs.rounds_to(gaps, 1e-3) for gaps in (gd, measured.gap("fedsplit-exact"))]
-        findings["kappa"] = Verdict(target, kappa, abs(kappa / target - 1) < 1e-9)
-        findings["slowdown"] = Verdict("FedGD slower", both, both[0] > 2 * both[1])
+        findings["kappa"] = (target, kappa, abs(kappa / target - 1) < 1e-9)
+        findings["slowdown"] = ("FedGD slower", both, both[0] > 2 * both[1])
     else:
         rounds = runs.rounds_to(measured.gap("fedsplit-exact"), 1e-6)
-        findings["well-conditioned"] = Verdict("small", kappa, kappa < 10)
-        findings["rounds"] = Verdict("few", rounds, rounds <= 15)
+        findings["well-conditioned"] = ("small", kappa, kappa < 10)
+        findings["rounds"] = ("few", rounds, rounds <= 15)
     return claims_of(name, sentences, findings)
 
 

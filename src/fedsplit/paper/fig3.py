@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import fedsplit as fs
 from fedsplit import ensembles, plots, theory
 from fedsplit.paper import runs
-from fedsplit.paper.experiment import Claim, Experiment, Measurements, Verdict, Watch, claims_of
+from fedsplit.paper.experiment import Claim, Experiment, Measurements, Watch, claims_of
 from fedsplit.paper.runs import SolvedProblem, portion
 
 if TYPE_CHECKING:
@@ -97,26 +97,26 @@ def claims(measured: Measurements) -> list[Claim]:
     L = float(measured.facts["L"])
     caption = ["floor", "floor", 1e-6]
     findings = {
-        "linear": Verdict("linear", linear, min(linear) > 0.95),
-        "floors": Verdict("floors", scaled[:2], min(scaled[:2]) > 1e-6),
-        "e10-tracks": Verdict(1e-6, scaled[2], scaled[2] < 1e-6),
-        "e10-rounds": Verdict("the same", rounds, abs(rounds[0] - rounds[1]) <= 3),
-        "literal-small-step": Verdict(
+        "linear": ("linear", linear, min(linear) > 0.95),
+        "floors": ("floors", scaled[:2], min(scaled[:2]) > 1e-6),
+        "e10-tracks": (1e-6, scaled[2], scaled[2] < 1e-6),
+        "e10-rounds": ("the same", rounds, abs(rounds[0] - rounds[1]) <= 3),
+        "literal-small-step": (
             caption,
             literal,
             min(literal[:2]) > 1e-6 > literal[2],
             f"true, but exact FedSplit needs {slow:.0f} rounds to 1e-6 at this step",
         ),
-        "literal-theorem-step": Verdict(
+        "literal-theorem-step": (
             caption,
             theorem,
             min(theorem[:2]) > 1e-6 > theorem[2],
             "margins of order √d make ℓ at x* so small that ten gradient steps are too few for "
             "such a large s",
         ),
-        "preserves-rate": Verdict(1.0, kept, 0.5 < kept < 2.0),
-        "smooth": Verdict("finite", L, math.isfinite(L)),
-        "broadcast-has-no-floor": Verdict("–", ours, all(abs(gap) < 1e-6 for gap in ours)),
+        "preserves-rate": (1.0, kept, 0.5 < kept < 2.0),
+        "smooth": ("finite", L, math.isfinite(L)),
+        "broadcast-has-no-floor": ("–", ours, all(abs(gap) < 1e-6 for gap in ours)),
     }
     return claims_of("fig3", sentences, findings)
 

@@ -13,7 +13,7 @@ from fedsplit import ensembles, plots, theory
 from fedsplit.arrays import Array
 from fedsplit.methods.method import Method
 from fedsplit.paper import runs
-from fedsplit.paper.experiment import Claim, Experiment, Measurements, Verdict, Watch, claims_of
+from fedsplit.paper.experiment import Claim, Experiment, Measurements, Watch, claims_of
 from fedsplit.paper.runs import SolvedProblem, portion
 
 if TYPE_CHECKING:
@@ -181,15 +181,15 @@ def claims_a(measured: Measurements) -> list[Claim]:
     )
     pooled = np.median(np.reshape(measured.facts["pooled_kappa"], by_kappa), axis=1)
     findings = {
-        "geometric": Verdict("geometric", quality, min(quality) > 0.95),
-        "rates-decay": Verdict(
-            "growing towards 1", [*rates["fedgd-e1"], *rates["fedsplit-exact"]], decay
+        "geometric": ("geometric", quality, min(quality) > 0.95),
+        "rates-decay": ("growing towards 1", [*rates["fedgd-e1"], *rates["fedsplit-exact"]], decay),
+        "fedgd-degrades-more": ("FedGD more", lost, lost[0] > 2 * lost[1]),
+        "contraction": (
+            rhos,
+            contraction,
+            bool(np.allclose(contraction, rhos, rtol=1e-9, atol=0.0)),
         ),
-        "fedgd-degrades-more": Verdict("FedGD more", lost, lost[0] > 2 * lost[1]),
-        "contraction": Verdict(
-            rhos, contraction, bool(np.allclose(contraction, rhos, rtol=1e-9, atol=0.0))
-        ),
-        "condition-number": Verdict(
+        "condition-number": (
             0.0,
             error,
             error <= 1e-6,
@@ -231,15 +231,15 @@ def claims_b(measured: Measurements) -> list[Claim]:
     flat = all(slope(measured, name) < 0.2 for name in DEFAULTS)
     apart = float(np.max(np.abs(table["information"] - table["newton"])))
     findings = {
-        "fedsplit-rounds": Verdict(400, split, abs(split[-1] / 400 - 1) <= 0.1),
-        "fedgd-rounds": Verdict(34000, gd, abs(gd[-1] / 34000 - 1) <= 0.1),
-        "slopes": Verdict([1.0, 0.5], slopes, as_theory),
-        "sublinear": Verdict(2.0, slopes[0] / slopes[1], slopes[0] / slopes[1] > 1.5),
-        "bounds": Verdict("at most 1", shares, max(shares) <= 1.0),
-        "log-eps": Verdict("below 2", growth, 1.0 < growth < 2.0),
-        "fewer": Verdict(85.0, gd[-1] / split[-1], gd[-1] / split[-1] > 50),
-        "defaults": Verdict("nearly the same", ends, flat),
-        "newton": Verdict(0.0, apart, apart == 0.0),
+        "fedsplit-rounds": (400, split, abs(split[-1] / 400 - 1) <= 0.1),
+        "fedgd-rounds": (34000, gd, abs(gd[-1] / 34000 - 1) <= 0.1),
+        "slopes": ([1.0, 0.5], slopes, as_theory),
+        "sublinear": (2.0, slopes[0] / slopes[1], slopes[0] / slopes[1] > 1.5),
+        "bounds": ("at most 1", shares, max(shares) <= 1.0),
+        "log-eps": ("below 2", growth, 1.0 < growth < 2.0),
+        "fewer": (85.0, gd[-1] / split[-1], gd[-1] / split[-1] > 50),
+        "defaults": ("nearly the same", ends, flat),
+        "newton": (0.0, apart, apart == 0.0),
     }
     return claims_of("fig4b", sentences, findings)
 
