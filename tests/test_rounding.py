@@ -141,6 +141,16 @@ def test_least_squares_of_rounded_sums_has_the_minimiser_of_the_rows() -> None:
     assert told.objective(at) == pytest.approx(exact.objective(at), rel=1e-9)
 
 
+def test_least_squares_of_fewer_rows_than_columns_follow_from_rounded_sums_too() -> None:
+    rng = np.random.default_rng(2)
+    A, b = rng.normal(size=(3, 5)), rng.normal(size=3)
+    problem = Problem(RoundedLeastSquares(), [(A, b)], ridge=1.0).with_ridge(0.0)
+    told = problem.clients.ask(Information(np.zeros(5))).rows[0]
+    assert np.array_equal(rounded_products(told), told)
+    assert np.allclose(told, A.T @ A, rtol=1e-12, atol=0.0)
+    assert not np.array_equal(rounded_products(A.T @ A), A.T @ A)
+
+
 def test_the_rounding_errors_that_a_perfect_fit_leaves_are_not_told() -> None:
     x = np.array([1.0, -2.0, 0.5])
     same = {LeastSquares(): 0, RoundedLeastSquares(): 0}

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import issparse
 
 from fedsplit.arrays import Array, dots, extreme_eigenvalues, matvec, norms
 from fedsplit.clients.local_models import LocalModel, ModifiedScore
@@ -44,10 +43,10 @@ from fedsplit.errors import RequestError
 from fedsplit.local.newton import ExactProx
 from fedsplit.losses.costs import Costs, parabola
 from fedsplit.losses.designs import DenseDesign
-from fedsplit.losses.least_squares import LeastSquares, QuadraticTerms, ReducedTerms
+from fedsplit.losses.least_squares import LeastSquares, QuadraticTerms
 from fedsplit.losses.linear import LinearTerms, RowTerms
 from fedsplit.losses.multinomial import MultinomialTerms
-from fedsplit.losses.observations import Observations, read
+from fedsplit.losses.observations import Observations, check_columns, chunks, read
 from fedsplit.losses.terms import Block, Terms
 from fedsplit.regression.client.guards.rules import NO_DIRECTIONS
 from fedsplit.statistic import RowSum
@@ -335,11 +334,13 @@ class RoundedLeastSquares(LeastSquares):
     """Least squares in which every answer follows from rounded sums, wherever it is asked."""
 
     def stack(self, clients: Sequence[object], ridge: Array) -> tuple[int, list[Block]]:
-        d, blocks = super().stack(clients, ridge)
         data = read(clients)
-        for at, (own, terms) in enumerate(blocks):
-            if isinstance(terms, ReducedTerms):
-                blocks[at] = Block(own, rounded_terms([data[j] for j in own]))
+        check_columns(data, ridge)
+        d = data[0].A.shape[1]
+        blocks = []
+        for own in chunks(range(len(data)), 8 * d * d):
+            sums = [_rounded_sums(data[j]) for j in own]
+            blocks.append(Block(own, RoundedTerms(*map(np.array, zip(*sums, strict=True)))))
         return d, blocks
 
 
@@ -372,17 +373,9 @@ class RoundedTerms(QuadraticTerms):
         return self.H.copy()
 
 
-def rounded_terms(data: Sequence[Observations]) -> RoundedTerms:
-    """The terms of clients with these rows; sums over rows are the nearest to the exact ones."""
-    parts = [
-        _rounded_sums(np.asarray(A.toarray() if issparse(A) else A), b - o, w)
-        for A, b, w, o in data
-    ]
-    return RoundedTerms(*(np.array(part) for part in zip(*parts, strict=True)))
-
-
-def _rounded_sums(A: Array, b: Array, w: Array) -> tuple[Array, Array, Array, Array]:
+def _rounded_sums(rows: Observations) -> tuple[Array, Array, Array, Array]:
     """H, u, g and f of one client."""
+    A, b, w = np.asarray(rows.A), rows.b - rows.o, rows.w
     root = np.sqrt(w)[:, None] * A
     H = rounded_products(root.T @ root)
     columns = np.sqrt(np.diagonal(H))
