@@ -132,7 +132,8 @@ class Table(Source):
 
     def columns(self, names: Iterable[str] | None = None) -> dict[str, ColumnProfile | None]:
         own = self._own_names()
-        asked = list(own) if names is None else [name for name in own if name in set(names)]
+        chosen = own.keys() if names is None else set(names)
+        asked = [name for name in own if name in chosen]
         lacking = {name: None for name in asked if name not in self._profiles}
         if lacking:
             for name, column in self._columns(lacking).items():
@@ -171,6 +172,7 @@ class Table(Source):
         """Return the table's own name of each column, by the name that the user gives it."""
         if self._in_file is None:
             names = list(self._names())
+            check_names(self.where, names)
             rename = self.reading.rename
             if absent := [name for name in rename if name not in names]:
                 fail(self.where, f"rename: there is no column {absent[0]!r} in the file")

@@ -22,7 +22,7 @@ import pandas as pd
 
 from fedsplit.arrays import Array
 from fedsplit.data.files.opening import open_text
-from fedsplit.data.tables import DTYPES, Column, Table, Values, check_names, fail
+from fedsplit.data.tables import DTYPES, Column, Table, Values, fail
 from fedsplit.data.texts import (
     THOUSANDS,
     Texts,
@@ -218,7 +218,6 @@ def read_header(where: str, file: IO[str], delimiters: str) -> Header:
     if not names[0] and len(names) > 1:  # R's write.csv and pandas' to_csv give them no name
         row_names = True
         names = names[1:]
-    check_names(where, names)
     # Without a line of names, the first row of data would be lost.
     if all(re.fullmatch(r"[+-]?[\d.]+([eE][+-]?\d+)?", name) for name in names):
         fail(where, "its first line is numbers: put the names of the columns there")

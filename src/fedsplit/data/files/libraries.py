@@ -67,7 +67,7 @@ class LibraryTable(Table):
     def _load(self, wanted: Mapping[str, Type | None] | None = None) -> Mapping[str, Column]:
         frame, codes, self._notes = self._whole()
         names = frame_names(self.where, frame)
-        check_names(self.where, names)
+        check_names(self.where, names)  # of which two could be one in a dictionary
         return {name: SeriesColumn(frame[name], codes.get(name)) for name in names}
 
     def _whole(self) -> Loaded:

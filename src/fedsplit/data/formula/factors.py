@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
@@ -99,25 +99,11 @@ CODINGS = {
 CODINGS |= {name.title(): CODINGS[f"contr.{name}"] for name in ("treatment", "sum", "helmert")}
 
 
-@dataclass(frozen=True)
-class Contrasts:
-    """A coding, by its name in ``CODINGS``, with its arguments."""
-
-    name: str = "contr.treatment"
-    options: Options = field(default_factory=dict)
-
-    def coded(self, levels: Sequence[str]) -> Columns:
-        """Return the columns for some levels."""
-        size = whole(self.options, "n", len(levels), 1, 10_000)
-        if size != len(levels):
-            raise ValueError(f"{self.name} is for {size} levels, there are {len(levels)}")
-        return CODINGS[self.name].code(levels, self.options)
-
-
-def read_contrasts(node: Node, more: Options) -> Contrasts:
+def read_contrasts(node: Node, more: Options) -> tuple[str, Options]:
     """Return the coding that a tree stands for, such as ``contr.sum`` or ``Treatment("b")``.
 
-    ``more`` are the arguments after it, as in ``C(a, contr.treatment, base=2)``.
+    It is one of ``CODINGS``, with its arguments. ``more`` are those that come after it, as in
+    ``C(a, contr.treatment, base=2)``.
     """
     match node:
         case Name(name, quoted=False) | Text(name) if name in CODINGS:
@@ -133,20 +119,21 @@ def read_contrasts(node: Node, more: Options) -> Contrasts:
         parameters = ("n", "base")
     if more and not ("base" in parameters and set(more) == {"base"}):
         raise ValueError(f"C() with {name} does not take {', '.join(more)}")
-    return Contrasts(name, {**options(bound(call, parameters)), **more})
+    return name, {**options(bound(call, parameters)), **more}
 
 
 @dataclass(frozen=True)
 class Category:
     """A column, or what a function of one makes, coded by levels.
 
-    Those ``first`` come before the others, and if it is ``complete`` there are no others.
+    Those ``first`` come before the others, and if it is ``complete`` there are no others. The
+    ``coding`` is one of ``CODINGS``, with its arguments.
     """
 
     of: str | PooledCall
     first: tuple[Constant, ...] = ()
     complete: bool = False
-    contrasts: Contrasts = field(default_factory=Contrasts)
+    coding: tuple[str, Options] = ("contr.treatment", {})
 
     def levels(self, schema: Schema) -> list[str]:
         """Return the levels, in the order of the codes."""
@@ -177,7 +164,11 @@ class Category:
         endings = [levels[i] for i in order]
         matrix: Array = np.eye(len(levels))
         if not full:
-            endings, matrix = self.contrasts.coded(endings)
+            name, given = self.coding
+            size = whole(given, "n", len(levels), 1, 10_000)
+            if size != len(levels):
+                raise ValueError(f"{name} is for {size} levels, there are {len(levels)}")
+            endings, matrix = CODINGS[name].code(endings, given)
         table = np.full((len(levels) + 1, matrix.shape[1]), np.nan)
         table[order] = matrix
         return [f"[{ending}]" for ending in endings], table
@@ -282,7 +273,7 @@ def _category(node: Node, compiler: Compiler) -> Category:
         case Call("C", [inner, *coding], named) if len(coding) <= 1:
             category = _category(inner, compiler)
             coding = coding or [Name("contr.treatment")]
-            return replace(category, contrasts=read_contrasts(coding[0], options(dict(named))))
+            return replace(category, coding=read_contrasts(coding[0], options(dict(named))))
         case Call("factor", [inner, *_]):
             category = _category(inner, compiler)
             first = constant(bound(node, ("x", "levels")).get("levels", Text("")))
