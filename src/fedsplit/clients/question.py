@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
@@ -202,6 +202,10 @@ class Question(ABC):
     def singles(self) -> list[Question]:
         """The questions that it consists of: rules about answers are written for single ones."""
         return [self]
+
+    def narrowed(self, value: Any, columns: Container[str]) -> Any:
+        """An answer without the names and types of other columns than these."""
+        return value
 
     @property
     def summable(self) -> bool:

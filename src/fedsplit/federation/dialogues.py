@@ -9,14 +9,12 @@ from typing import Any
 
 from fedsplit.channels.channel import Channel, Request
 from fedsplit.channels.patience import Patience
-from fedsplit.clients.question import Question
 from fedsplit.data.formula.formula import Formula
 from fedsplit.errors import InputError, RequestError, listed
 from fedsplit.federation.study import Analysis, Study
 from fedsplit.regression.analysis import Analysis as Dialogues
 from fedsplit.regression.analysis import analyse_over
 from fedsplit.regression.client.plan import BasicPlan, Plan
-from fedsplit.regression.client.questions import Joint, Survey, SurveyAnswer
 from fedsplit.regression.options import Settings
 
 
@@ -94,23 +92,3 @@ class DialogueAnalysis(Analysis):
         for what, holds in same.items():
             if not holds:
                 raise RequestError(f"the question differs from the approved study in its {what}")
-
-    def narrowed(self, request: Request, answer: Any) -> Any:
-        return without_others(self.types, request.question, answer)
-
-
-def without_others(columns: Mapping[str, str], question: Question, answer: Any) -> Any:
-    """An answer without the names and types of other columns than these."""
-    if isinstance(question, Joint):
-        parts = question.questions.items()
-        return {name: without_others(columns, each, answer[name]) for name, each in parts}
-    if not isinstance(question, Survey):
-        return answer
-    answers: list[SurveyAnswer] = answer
-    return [
-        each._replace(
-            names=tuple(name for name in each.names if name in columns),
-            profiles={name: own for name, own in each.profiles.items() if name in columns},
-        )
-        for each in answers
-    ]

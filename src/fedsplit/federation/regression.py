@@ -13,7 +13,6 @@ from fedsplit.channels.patience import Patience
 from fedsplit.clients.question import Question
 from fedsplit.data.formula.formula import Formula, quoted
 from fedsplit.errors import InputError, RequestError, listed
-from fedsplit.federation.dialogues import without_others
 from fedsplit.federation.study import Analysis, Study
 from fedsplit.regression.client.design import Frame
 from fedsplit.regression.client.plan import Coding, Plan, columns_of
@@ -251,9 +250,6 @@ class RegressionStudy(Analysis):
         same = (sorted(levels) == sorted(declared.get(each, ())) for each, levels in asked.items())
         _same("list of levels", all(same))
         _same("functions", not plan.state)
-
-    def narrowed(self, request: Request, answer: Any) -> Any:
-        return without_others(self.types, request.question, answer)
 
 
 def whole_formula(options: Regression) -> Formula:

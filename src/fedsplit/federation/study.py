@@ -67,10 +67,6 @@ class Analysis(ABC):
     def check_request(self, study: Study, request: Request, answered: int) -> None:
         """Raise RequestError for a question that is no part of it, the first or a later one."""
 
-    def narrowed(self, request: Request, answer: Any) -> Any:
-        """An answer without what a site should not say, such as names of other columns."""
-        return answer
-
     @property
     def usual(self) -> int:
         """How many questions it usually asks at most."""

@@ -548,7 +548,8 @@ class Site:
         """The answer to a question, and what the next one of a secure study depends on."""
         study = state.study
         if not study.secure:
-            return codec.encode(study.analysis.narrowed(request, rows.answer(request))), None
+            value = request.question.narrowed(rows.answer(request), study.analysis.columns)
+            return codec.encode(value), None
         stream = masks.last_digits(state.secret, question)
         numbers, after = rows.contribution(request, memory, stream)
         hidden = self._mask(state, transcript, len(numbers))

@@ -99,7 +99,8 @@ class TrialChannel(TimelessChannel):
 
     def _value(self, request: Request) -> Any:
         if not self._study.secure:
-            value = self._study.analysis.narrowed(request, self._rows.answer(request))
+            columns = self._study.analysis.columns
+            value = request.question.narrowed(self._rows.answer(request), columns)
             if isinstance(request.question, FitQuestion):
                 for entry in request.question.entries(value):
                     self.warnings += [each.one for each in getattr(entry, "warnings", ())]

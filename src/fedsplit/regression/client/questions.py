@@ -7,7 +7,7 @@ what columns hold, on which a plan is agreed; costs that are made of coded rows;
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self, get_args
@@ -323,6 +323,15 @@ class Survey(FitQuestion):
 
     answer_type = list[SurveyAnswer]
 
+    def narrowed(self, value: list[SurveyAnswer], columns: Container[str]) -> list[SurveyAnswer]:
+        return [
+            each._replace(
+                names=tuple(name for name in each.names if name in columns),
+                profiles={name: own for name, own in each.profiles.items() if name in columns},
+            )
+            for each in value
+        ]
+
     @property
     def summable(self) -> bool:
         plan = self.coding.plan
@@ -424,6 +433,10 @@ class Joint(FitQuestion):
             if wrong := question.check_answer(value[name], k):
                 return wrong
         return ""
+
+    def narrowed(self, value: Mapping[str, Any], columns: Container[str]) -> dict[str, Any]:
+        parts = self.questions.items()
+        return {name: each.narrowed(value[name], columns) for name, each in parts}
 
     def entries(self, value: Mapping[str, list[Any]]) -> list[Any]:
         return [entry for each in value.values() for entry in each]
