@@ -254,7 +254,8 @@ def test_a_gamma_likelihood_of_a_perfect_fit_is_finite_and_counts_have_remarks()
     assert FAMILIES["gaussian"].likelihood_dispersion(3.0, 10, 6.0) == pytest.approx(0.3)
     poisson = FAMILIES["poisson"]
     assert poisson.remark(np.array([0.0, 3.0]), "visits") == ""
-    assert "values of visits that are not whole" in poisson.remark(np.array([0.5]), "visits")
+    for rates in ([0.5], [1.0, 0.5]):
+        assert "visits that are not whole" in poisson.remark(np.array(rates), "visits")
     # the exact fit of a separated count, at its limit
     np.testing.assert_array_equal(poisson.pearson(np.zeros(1), np.zeros(1)), [0.0])
 
