@@ -404,6 +404,36 @@ def test_a_contribution_counts_in_its_own_exchange_alone(tmp_path: Path) -> None
             read_posts(study, 3, own.transcript, (post, *following.posts[1:]))
 
 
+@pytest.mark.parametrize(
+    ("terms", "why"),
+    [
+        ({"questions": 3}, "the study has had its 3 questions"),
+        ({"until": "2001-09-09"}, "the study ended on 2001-09-09"),
+    ],
+)
+def test_no_more_questions_and_days_than_were_approved_are_answered(
+    tmp_path: Path, terms: Any, why: str
+) -> None:
+    whole = made(tmp_path / "whole")
+    transport = Watched(whole)
+    whole.coordinator(transport).run(study_of(whole, "open"))
+    federation = made(tmp_path / "again")
+    study = study_of(federation, "open", **terms)
+    assert outcome(federation, "north", Proposal(study.content)).outcome == "answer"
+    asked = [read_message(public_bytes(whole.key), each["north"]) for each in transport.sent[1:5]]
+    now = noon()
+    for number, each in enumerate(asked, start=1):
+        assert isinstance(each, Inquiry)
+        if number == 4:
+            now += 86400
+        site = federation.site("north", clock=lambda now=now: now)
+        message = write_message(federation.key, replace(each, study=study.digest, head=None))
+        response = read_response(public_bytes(federation.keys["north"]), site.reply(message))
+        assert (response.outcome, response.reason) == (
+            ("answer", "") if number < 4 else ("refused", why)
+        )
+
+
 def test_a_study_that_names_another_coordinator_is_refused(tmp_path: Path) -> None:
     federation = made(tmp_path)
     stranger = public_bytes(Ed25519PrivateKey.generate()).hex()
