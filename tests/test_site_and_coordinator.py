@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 import fedsplit as fs
@@ -304,6 +304,8 @@ def test_a_site_that_answers_an_absurd_number_is_named(tmp_path: Path) -> None:
     raw=st.none() | st.binary(max_size=200),
     number=st.integers(0, 5),
 )
+@example(outcome="refused", reason="gone\nnorth: left", value=b"", raw=None, number=2)
+@example(outcome="failed", reason="client north: it died", value=b"", raw=None, number=1)
 def test_whatever_a_site_replies_nothing_recorded_about_others_changes(
     tmp_path_factory: pytest.TempPathFactory,
     outcome: Any,
