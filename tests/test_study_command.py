@@ -165,6 +165,7 @@ MISTAKES = [
     (STUDY.replace('"t"', '"t"\nquestions = 0') + TYPES, "questions: must be at least 1"),
     (STUDY + 'engine = "ray"\n' + TYPES, "[model] engine is no part of a study"),
     (STUDY + 'family = "posson"\n' + TYPES, "posson"),
+    (STUDY.replace('"t"', f'"{"t" * 2**16}"') + TYPES, "sites read at most 65536"),
     ("[study", "is not TOML"),
 ]  # fmt: skip
 

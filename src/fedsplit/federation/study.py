@@ -28,6 +28,9 @@ DIALOGUE = 2
 """The version of what coordinators and sites say to each other, and of all analyses: it changes
 when a question, an answer, or the order of questions does."""
 
+LARGEST = 2**16
+"""The most bytes of a study, which people read."""
+
 
 class Analysis(ABC):
     """What a study computes: a frozen dataclass of plain values.
@@ -153,6 +156,11 @@ class Study:
                 "is away"
             )
         self.analysis.check(self)
+        if len(self.content) > LARGEST:
+            raise InputError(
+                f"it has {len(self.content)} bytes, and sites read at most {LARGEST}: shorten its "
+                "texts, or merge levels"
+            )
 
     @cached_property
     def content(self) -> bytes:
@@ -197,10 +205,8 @@ def read_study(content: bytes, known: Mapping[str, type[Analysis]]) -> Study:
     known : mapping of str to type
         The analyses that can be run here, by name.
     """
-    # people read a study
-    largest = 2**16
-    if len(content) > largest:
-        raise InputError(f"a study of {len(content)} bytes is larger than {largest}")
+    if len(content) > LARGEST:
+        raise InputError(f"a study of {len(content)} bytes is larger than {LARGEST}")
     try:
         found = json.loads(content)
     except (ValueError, RecursionError):
