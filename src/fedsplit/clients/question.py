@@ -95,7 +95,9 @@ class Answer(NamedTuple):
         """The largest proved error of an answer."""
         if self.summary is not None:
             return self.summary.error
-        error = self.parts.get("error", np.zeros(1))
+        error = self.parts.get("error")
+        if error is None:
+            return 0.0
         # without the nan of who is absent
         if on_host(error):  # in one call, as this is done in every round
             return float(np.fmax.reduce(error, initial=0.0))

@@ -117,8 +117,11 @@ class Costs:
     def bounds(self) -> tuple[Array, Array]:
         """ℓ_j and L_j of f_j, each (k,), that hold everywhere."""
 
-        ell, L = self.latest.get("bounds", None, self.terms.bounds)
-        return ell + self.least_ridge, L + self.most_ridge
+        def make() -> tuple[Array, Array]:
+            ell, L = self.terms.bounds()
+            return ell + self.least_ridge, L + self.most_ridge
+
+        return self.latest.get("bounds", None, make)
 
     @property
     def convexity(self) -> Array:

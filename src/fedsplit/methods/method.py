@@ -238,8 +238,9 @@ def estimated_gap(move: Array, s: float | Array) -> float:
 
 def average(z: Array, s: float, penalty: Penalty | None) -> Array:
     """argmin_x g(x) + Σ_j ‖x - z_j‖²/(2s) = prox_{(s/m)g}(mean z): the mean without a penalty."""
+    mean = column_means(z)
     # the m terms of 1/(2s) each are one of m/(2s), whose prox has the step s/m
-    return prox_or_same(penalty, column_means(z), s / z.shape[0])
+    return mean if penalty is None else prox_or_same(penalty, mean, s / z.shape[0])
 
 
 def subgradient_of_average(x: Array, z: Array, s: float) -> Array:
