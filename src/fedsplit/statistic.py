@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array, Mask
-from fedsplit.sums import SMALLEST_SQUARE, Summands, Total, about_means, quotients, rounded
+from fedsplit.sums import Summands, Total, about_means, quotients, rounded
 
 NOT_FINITE = "an answer that is not finite"
 """What is wrong with an answer whose numbers cannot be used. If those of every client are like
@@ -282,9 +282,6 @@ class AboutMeans(Shape):
         i, j = indices(self.pairs)
         scatters = np.zeros(self.q)
         scatters[i[i == j]] = products[i == j]
-        squares = scatters + weight * np.square(means)
-        # a sum of squares that the unit swallows would be zero for the server
-        to.require(bool(((squares == 0) | (squares >= SMALLEST_SQUARE)).all()))
         to.add_about_means(weight, means, scatters, (i, j), products)
 
     def read(self, total: Total) -> Array:

@@ -27,24 +27,12 @@ from fedsplit.arrays import Array
 from fedsplit.errors import InputError
 from fedsplit.fixed_point import FRACTION_BITS, LIMBS, Limbs, fits
 
-SMALLEST = 2.0**-60
-"""Curvatures below this have lost digits to the unit."""
-
 WINDOW = 160
 """In wide sums the windows of fixed point are so many bits apart."""
-
-ROUNDED_BY = 4.0
-"""So many times the digits that are kept are those of sums that were rounded on the way."""
-
-SMALLEST_SQUARE = 2.0**-220
-"""Sums of squares below this have lost digits to the unit of wide sums, unless they are 0."""
 
 
 KEPT = 48
 """Binary digits that are kept of a float64: the others are about its rounding errors."""
-
-KEPT_OF_ROUNDED = 44
-"""Binary digits that are kept of a number that was rounded to the grid of ``clients.rounding``."""
 
 WIDE_BITS = 288
 """The unit of wide sums is 2^-WIDE_BITS."""
@@ -167,24 +155,30 @@ class Summands:
         scatters: Array,
         pairs: tuple[NDArray[np.intp], NDArray[np.intp]],
         within: Array,
+        rounded_by: float = 4.0,
+        smallest: float = 2.0**-220,
     ) -> None:
         """Append Σ w, the sums Σ w a of q columns, and Σ w a b of pairs of them, all wide.
 
         They are those of rows with these means, so that the server subtracts the means of all rows
         without a rounding, whatever the last digits of the sums are. ``scatters``, (q,), are sums
         of squares about the means, and ``within``, (r,), has Σ w (a - mean)(b - mean) of the pairs.
+        Sums that were rounded on the way have ``rounded_by`` times the digits that are kept. A sum
+        of squares below ``smallest`` would be zero for the server, and so does not fit.
         """
         i, j = pairs
         sums = _snapped(weight * means)
         lengths = np.sqrt(np.maximum(scatters, 0.0))
+        squares = scatters + weight * np.square(means)
+        self._fits = self._fits and bool(((squares == 0) | (squares >= smallest)).all())
         # errors of a sum are relative to its largest possible size
-        sizes = ROUNDED_BY * np.sqrt(weight * (scatters + weight * np.square(means)))
+        sizes = rounded_by * np.sqrt(weight * squares)
         sizes = np.where(sums == np.rint(sums), 0.0, sizes)
 
         def told(digits: LastDigits) -> Any:
             [total] = digits.wide([weight])
             of_columns = digits.wide(sums, sizes)
-            apart = digits.wide(within, ROUNDED_BY * lengths[i] * lengths[j])
+            apart = digits.wide(within, rounded_by * lengths[i] * lengths[j])
             products = nearest(of_columns[i] * of_columns[j], total or 1) + apart
             return np.concatenate([[total], of_columns, products])
 
@@ -200,10 +194,6 @@ class Summands:
 
         self._others.append((self._n, windows))
         self._n += 3 * n
-
-    def require(self, condition: bool) -> None:
-        """Contribute nothing unless a condition holds."""
-        self._fits = self._fits and bool(condition)
 
     @property
     def vector(self) -> Limbs:

@@ -37,7 +37,7 @@ from fedsplit.losses.costs import Costs, Evaluation
 from fedsplit.losses.linear import LinearTerms
 from fedsplit.losses.systems import ByProducts, Solver
 from fedsplit.losses.terms import Terms
-from fedsplit.sums import RADIUS, ROOT, SIGN, SMALLEST, SUM, VALUES, Rule
+from fedsplit.sums import RADIUS, ROOT, SIGN, SUM, VALUES, Rule
 
 WAY = (*(2.0**-k for k in (0, 1, 2, 3, 4, 5, 6, 8, 10, 14, 18, 24)), 0.0)
 """The shares of the way between two points at which ``LocalModel`` has f_j; the first is x."""
@@ -140,13 +140,13 @@ class LocalModel(CostQuestion):
     def from_added(self, parts: dict[str, Array], m: int) -> dict[str, Array]:
         """The model of the sum is about the mean of the p_j, or about x if all of them are x.
 
-        A curvature that is too small beside the unit of the sums proves nothing.
+        A curvature that has lost digits to the unit of the sums proves nothing.
         """
         parts["values"] = _level(parts["values"])
         if not self.hessian:
             return parts | {"point": self.x[None].copy()}
         H = unpacked(parts["hessian"])
-        if (np.diagonal(H[0]) < SMALLEST).any():
+        if (np.diagonal(H[0]) < 2.0**-60).any():
             parts["norm"] = np.full(1, np.inf)
         # the models were added about x: moved to p, the sum is the same quadratic
         p = parts["point"] / m if parts["away"].any() else self.x[None].copy()

@@ -48,7 +48,7 @@ from fedsplit.regression.client.release import Release
 from fedsplit.regression.client.statistics import CostAt, DesignMoments, FitRows
 from fedsplit.regression.privacy import Privacy
 from fedsplit.statistic import RowSum, Values
-from fedsplit.sums import KEPT, KEPT_OF_ROUNDED, LastDigits, Summands
+from fedsplit.sums import KEPT, LastDigits, Summands
 from fedsplit.threads import one_blas_thread
 
 
@@ -168,7 +168,7 @@ class DatasetCohort:
         """What a client adds, with last digits that tell nothing of it where others read sums."""
         if self.stream is None:
             return own.vector
-        kept = KEPT_OF_ROUNDED if self.refuses else KEPT
+        kept = 44 if self.refuses else KEPT  # those of the grid of ``clients.rounding``
         return own.encoded(LastDigits(self.stream(own.vector), kept))
 
     def _warn(self, entries: Sequence[Any]) -> None:
