@@ -1,6 +1,5 @@
 """Values as bytes and back, to the bit; bytes from anywhere are a value of the kind, or refused."""
 
-import hashlib
 import struct
 import tracemalloc
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ from msgspec.msgpack import Ext
 from numpy.typing import NDArray
 
 from fedsplit.arrays import Array, Mask
-from fedsplit.channels.codec import LARGEST_HEADER, decode, digest, encode
+from fedsplit.channels.codec import LARGEST_HEADER, decode, encode
 from fedsplit.clients.question import Answer, Question
 from fedsplit.clients.questions import ProofScalars, Prox
 from fedsplit.data.types import ColumnProfile, Share, Type
@@ -576,12 +575,6 @@ def test_a_record_has_all_of_its_fields() -> None:
     """Or equal records would have several encodings."""
     with pytest.raises(InputError, match="object missing required field `start`"):
         decode(Solver, written(record("GradientProx", steps=3)))
-
-
-def test_a_digest_is_of_the_parts_with_their_lengths() -> None:
-    framed = struct.pack("<Q", 2) + b"ab" + struct.pack("<Q", 0)
-    assert digest(b"ab", b"") == hashlib.sha256(framed).digest()
-    assert len({digest(b"ab"), digest(b"a", b"b"), digest(b"", b"ab"), digest(b"ab", b"")}) == 4
 
 
 @pytest.mark.parametrize("question", ALLOWED.values())

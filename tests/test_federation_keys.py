@@ -5,9 +5,11 @@ from __future__ import annotations
 import hmac
 import shutil
 import ssl
+import struct
 import subprocess
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +106,22 @@ def test_any_bytes_are_no_signed_statement() -> None:
     for data in (b"", b"\x00" * 100, b"x" * 64):
         with pytest.raises(keys.NotAuthentic):
             keys.verify(public, "response", data)
+
+
+def test_a_digest_is_of_the_parts_with_their_lengths() -> None:
+    framed = struct.pack("<Q", 2) + b"ab" + struct.pack("<Q", 0)
+    assert keys.digest(b"ab", b"") == sha256(framed).digest()
+    assert (
+        len(
+            {
+                keys.digest(b"ab"),
+                keys.digest(b"a", b"b"),
+                keys.digest(b"", b"ab"),
+                keys.digest(b"ab", b""),
+            }
+        )
+        == 4
+    )
 
 
 def test_two_keys_agree_on_a_secret_that_a_third_has_not() -> None:

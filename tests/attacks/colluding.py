@@ -8,11 +8,11 @@ from typing import Any
 from attacks.server import Refused, Server
 from fedsplit import fixed_point
 from fedsplit.channels.channel import Request
-from fedsplit.channels.codec import digest
 from fedsplit.channels.summed import FEWEST
 from fedsplit.clients.question import Question
 from fedsplit.errors import InputError
 from fedsplit.federation import masks
+from fedsplit.federation.keys import digest
 from fedsplit.federation.messages import Inquiry, Response
 from fedsplit.federation.questions import decode_request, encode_request
 from fedsplit.federation.site.admission import admit

@@ -15,7 +15,6 @@ so that a signature, a digest and a log of it speak of the same bytes.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
@@ -129,17 +128,6 @@ def decode(kind: Any, data: bytes) -> Any:
     if reader.end != len(data):
         raise InputError(f"message: expected {reader.end} bytes, got {len(data)}")
     return value
-
-
-def digest(*parts: bytes) -> bytes:
-    """Return the SHA-256 of several byte strings, each preceded by its length.
-
-    No two different sequences of parts are read as the same bytes.
-    """
-    state = hashlib.sha256()
-    for part in parts:
-        state.update(len(part).to_bytes(8, "little") + part)
-    return state.digest()
 
 
 def _plain(value: Any, arrays: list[Any]) -> Any:

@@ -10,11 +10,10 @@ from typing import TypeAlias
 
 from fedsplit import fixed_point
 from fedsplit.channels.channel import Reply, Request, TimelessChannel
-from fedsplit.channels.codec import digest
 from fedsplit.errors import InputError
 from fedsplit.federation import masks
 from fedsplit.federation.journal import Journal, Recorded
-from fedsplit.federation.keys import SigningKey
+from fedsplit.federation.keys import SigningKey, digest
 from fedsplit.federation.messages import (
     ENVELOPE,
     JOINING,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import sha256
 from typing import Literal, TypeAlias
 
 from cryptography.exceptions import InvalidSignature
@@ -12,7 +13,6 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from fedsplit.channels.codec import digest
 from fedsplit.errors import InputError
 
 Purpose: TypeAlias = Literal["message", "response"]
@@ -21,6 +21,17 @@ SigningKey: TypeAlias = Ed25519PrivateKey
 
 class NotAuthentic(InputError):
     """A message whose signature is not that of the expected key."""
+
+
+def digest(*parts: bytes) -> bytes:
+    """Return the SHA-256 of several byte strings, each preceded by its length.
+
+    No two different sequences of parts are read as the same bytes.
+    """
+    state = sha256()
+    for part in parts:
+        state.update(len(part).to_bytes(8, "little") + part)
+    return state.digest()
 
 
 def public_bytes(key: Ed25519PrivateKey | X25519PrivateKey) -> bytes:

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from fedsplit import fixed_point
-from fedsplit.channels.codec import digest
 from fedsplit.errors import RequestError
 from fedsplit.federation import keys
+from fedsplit.federation.keys import digest
 from fedsplit.federation.messages import Response, read_response
 from fedsplit.federation.study import Study
 from fedsplit.fixed_point import LIMBS, Limbs

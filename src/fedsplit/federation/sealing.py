@@ -8,9 +8,8 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from fedsplit.channels.codec import digest
 from fedsplit.errors import InputError
-from fedsplit.federation.keys import SigningKey, agree, public_bytes, stream
+from fedsplit.federation.keys import SigningKey, agree, digest, public_bytes, stream
 
 MARK = b"fsbox1"
 

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from fedsplit.channels.channel import Request
-from fedsplit.channels.codec import digest
 from fedsplit.errors import RequestError, StateError
+from fedsplit.federation.keys import digest
 from fedsplit.federation.messages import Inquiry
 from fedsplit.federation.site.disclosed import DisclosedRows, Known
 from fedsplit.federation.site.policy import Policy

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from fedsplit import fixed_point
-from fedsplit.channels.codec import digest
 from fedsplit.errors import InputError
+from fedsplit.federation.keys import digest
 from fedsplit.federation.messages import JOINING, LogHead
 from fedsplit.federation.questions import decode_answer, decode_request
 from fedsplit.federation.site.disclosed import RecordedLedger, TrialLedger

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from fedsplit.channels import codec
 from fedsplit.federation.database import Database
+from fedsplit.federation.keys import digest
 from fedsplit.federation.messages import LogHead
 from fedsplit.federation.study import Analysis, Study, read_study
 
@@ -201,7 +202,7 @@ class Record(Database):
         # In the transaction of what it records: the head that is sent is the one that is stored.
         last = self.head()
         entry = LogEntry(last.number + 1, self.now(), study, exchange, event, detail, content)
-        chained = codec.digest(last.hash, codec.encode(entry))
+        chained = digest(last.hash, codec.encode(entry))
         row = *entry, chained
         self.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *row)
         return LogHead(entry.number, chained)
@@ -236,7 +237,7 @@ class Record(Database):
         """The number of the first entry that does not continue the chain; 0 if all of them do."""
         chain = b""
         for number, (entry, stored) in enumerate(self.chained(), start=1):
-            chain = codec.digest(chain, codec.encode(entry))
+            chain = digest(chain, codec.encode(entry))
             if chain != stored or entry.number != number:
                 return number
         return 0

@@ -21,9 +21,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from fedsplit import fixed_point
 from fedsplit.channels import codec
 from fedsplit.channels.channel import Request
-from fedsplit.channels.codec import digest
 from fedsplit.errors import InputError, RequestError, StateError, listed, nearest
 from fedsplit.federation import keys, masks
+from fedsplit.federation.keys import digest
 from fedsplit.federation.messages import (
     JOINING,
     Ending,

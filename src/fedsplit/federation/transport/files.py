@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedsplit import files
-from fedsplit.channels.codec import digest
 from fedsplit.errors import InputError
 from fedsplit.federation import authority
-from fedsplit.federation.keys import SigningKey
+from fedsplit.federation.keys import SigningKey, digest
 from fedsplit.federation.messages import read_response
 from fedsplit.federation.sealing import seal, unseal
 from fedsplit.federation.site.readable import readable
