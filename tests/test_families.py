@@ -308,6 +308,16 @@ def test_the_ends_of_what_a_target_can_be_belong_to_it() -> None:
             fs.fit({"s": share}, "y ~ x", family="logistic", weights="n")
 
 
+def test_shares_of_none_and_of_all_of_the_trials_are_those_of_single_trials() -> None:
+    rows = pd.DataFrame({"x": [0.0, 1.0, 2.0, 3.0], "died": [0, 3, 1, 4], "n": [3, 4, 5, 4]})
+    trials = [(x, k < died) for x, died, n in rows.to_numpy() for k in range(int(n))]
+    single = pd.DataFrame(trials, columns=["x", "y"]).astype(float)
+    shares = fs.fit([rows], "died / n ~ x", family="logistic", weights="n")
+    alone = fs.fit([single], "y ~ x", family="logistic")
+    np.testing.assert_allclose(shares.params, alone.params, rtol=1e-9)
+    assert shares.nobs == 4
+
+
 def test_two_classes_are_named_by_words_or_by_0_and_1() -> None:
     logistic = FAMILIES["logistic"]
     for levels in (["0", "1"], ["False", "True"]):

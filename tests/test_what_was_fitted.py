@@ -268,7 +268,7 @@ def test_degrees_of_freedom_count_every_predictor_and_no_intercept() -> None:
 def test_as_many_coefficients_as_rows_leave_no_dispersion_and_no_likelihood() -> None:
     three = pd.DataFrame({"y": [1.0, 3.0, 2.0], "x": [0.0, 1.0, 5.0], "site": [0, 1, 2]})
     full = fs.fit(three.assign(u=[1.0, 0.0, 0.0]), "y ~ x + u", group="site")
-    assert (full.bse, full.llf, full.aic, full.f_test) == (None, None, None, None)
+    assert (full.bse, full.dispersion, full.llf, full.aic, full.f_test) == (None,) * 5
     assert full.se_reason == "with as many coefficients as rows no dispersion can be estimated"
     fewer = fs.fit(three, "y ~ x", group="site")
     assert fewer.bse is not None

@@ -476,11 +476,12 @@ def fit_of(point: Point, null: float | None, agreement: Agreement) -> FitStatist
     ``null`` is the deviance of the model without covariates.
     """
     problem, family, pool = point.problem, point.problem.family, point.problem.pool
-    phi: float | None = point.dispersion * problem.unit
-    if family.dispersed and problem.settings.biased is not None:
-        phi = None  # n - d counts no degrees of freedom where coefficients are shrunk
     # φ of a perfect fit would make the peak of a likelihood as high as one likes
-    has_likelihood = family.has_likelihood and not (family.dispersed and pool.n <= problem.d)
+    saturated = family.dispersed and pool.n <= problem.d
+    has_likelihood = family.has_likelihood and not saturated
+    phi: float | None = point.dispersion * problem.unit
+    if saturated or (family.dispersed and problem.settings.biased is not None):
+        phi = None  # n - d counts no degrees of freedom where coefficients are shrunk
     bins = point.fit.get("calibration")
     return FitStatistics(
         clients=contributions(point, agreement.missing),
