@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cached_property
-from typing import Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-import numpy as np
-
-from fedsplit.arrays import Array
 from fedsplit.errors import InputError
+
+if TYPE_CHECKING:
+    from fedsplit.arrays import Array
 
 Type: TypeAlias = Literal["number", "boolean", "date", "text"]
 """What all clients read a column as."""
@@ -322,6 +322,8 @@ class Reading:
 
         None if a cell is, or may be, neither a number nor missing: then each has to be looked at.
         """
+        import numpy as np  # which commands that only name types need not load
+
         together = "".join(cells)
         # What float() takes beyond our numbers: 1_000, digits of other scripts, and NAN.
         if "_" in together or not together.isascii():
