@@ -223,6 +223,14 @@ def test_a_client_without_a_complete_row_is_named() -> None:
         fs.fit(clients, "y ~ x", secure=True)
 
 
+def test_clients_without_a_complete_row_are_named_in_their_order() -> None:
+    clients = frames(12)
+    for name in ("s3", "s4", "s5", "s6", "s8", "s9"):
+        clients[name]["x"] = np.nan
+    with pytest.raises(InputError, match="client s3, s4, s5, s6, s8, s9 has no complete row"):
+        fs.fit(clients, "y ~ x", secure=True)
+
+
 def test_too_many_coefficients_for_matrices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedsplit.methods.MOST_COORDINATES", 3)
     with pytest.raises(InputError, match="and 4 coefficients are too many for matrices"):

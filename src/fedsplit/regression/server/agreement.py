@@ -207,7 +207,7 @@ def declaration(draft: Plan, settings: Settings) -> Dialogue[Plan]:
     when a study is tried out, they are surveyed.
     """
     agreed = yield from agree_on_columns(draft, settings)
-    lacking = [*agreed.empty, *(agreed.counts.keys() - agreed.used.keys())]
+    lacking = [*agreed.empty, *(name for name in agreed.counts if name not in agreed.used)]
     if lacking:
         raise InputError(
             f"client {listed(lacking)} has no complete row: with secure sums every client takes "
