@@ -22,6 +22,7 @@ import fedsplit as fs
 from fedsplit.commands.app import run
 from fedsplit.commands.site import _ask_about
 from fedsplit.federation import authority
+from fedsplit.federation.keys import in_groups
 from fedsplit.federation.messages import Proposal, write_message
 from fedsplit.federation.transport.direct import DirectTransport
 from test_site_and_coordinator import TABLES
@@ -119,6 +120,15 @@ def test_a_folder_is_completed_and_every_key_is_in_it(
     Path("new.pem").write_bytes(authority.renew(owners.hub, "north", days=1))
     said(capsys, "init", "north", "new.pem")
     assert (owners.root / "north" / "site.toml").read_text(encoding="utf-8") == text
+
+
+def test_a_partners_key_may_be_in_the_groups_in_which_it_is_shown(
+    owners: Owners, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = next(each.key for each in authority.members(owners.hub) if each.name == "south")
+    partners = f'partners={{south = "{in_groups(key).upper()}"}}'
+    said(capsys, "init", "north", "north.pem", "--data", "north.csv", "--set", partners)
+    assert owners.site("north").policy.partners == {"south": key.hex()}
 
 
 def test_an_owner_decides_from_what_the_screen_says(

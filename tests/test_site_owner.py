@@ -66,6 +66,15 @@ def test_a_trial_holds_where_the_study_does_and_leaves_no_trace(tmp_path: Path) 
     assert found.questions == trial.answered
 
 
+def test_what_a_trial_notes_about_leverages_names_the_key_that_refuses_them(tmp_path: Path) -> None:
+    federation = of(tmp_path / "without")
+    [note] = federation.site("north").trial(proposed(federation).hash).notes
+    assert re.match(r"\d+ of 80 rows have a leverage above 0.9", note)
+    assert "largest_leverage in site.toml would refuse that" in note
+    limited = of(tmp_path / "with", largest_leverage=0.9)
+    assert "largest_leverage" in limited.site("north").trial(proposed(limited).hash).refused
+
+
 @pytest.mark.parametrize("mode", ["open", "secure"])
 @pytest.mark.parametrize(
     ("rows", "why"), [(5, "least_rows"), (14, "parameters_per_row"), (80, "the level south")]
