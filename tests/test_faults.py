@@ -116,7 +116,7 @@ def test_a_fit_goes_on_without_a_bad_answer_and_ends_at_the_same_table(name: str
     assert {each.client for each in model.run.incidents} == {"hospital1"}
     assert all(text in each.what for each in model.run.incidents)
     [line] = [line for line in model.summary().splitlines() if line.startswith("incident")]
-    assert "client hospital1" in line
+    assert line.startswith("incident: hospital1: ")
     assert text in line
 
 
