@@ -21,6 +21,7 @@ from fedsplit.data.types import Type
 from fedsplit.federation.coordinator import StudyResult
 from fedsplit.federation.messages import Proposal
 from fedsplit.federation.site.record import StudyState
+from fedsplit.federation.site.trial import tried
 from fedsplit.regression.client.plan import Coding, Plan
 from fedsplit.testing import Federation
 from sum_questions import ask_moments
@@ -364,3 +365,24 @@ def test_a_copy_that_was_changed_or_lost_answers_nothing_until_it_is_restored(
         path.unlink(missing_ok=True)
         path.write_bytes(content)
     assert clinic.ask(asked).outcome == "answer"
+
+
+def test_the_rows_that_were_tried_are_those_that_are_approved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation = made(tmp_path, approve="ask")
+    study = study_of(federation, "secure")
+    federation.run(study)
+    rows = federation.folder / "north" / "rows.csv"
+    before = rows.read_bytes()
+
+    def slowly(*given: Any) -> Any:
+        found = tried(*given)
+        rows.write_bytes(before + before.partition(b"\n")[2])  # meanwhile the file has changed
+        return found
+
+    monkeypatch.setattr("fedsplit.federation.site.site.tried", slowly)
+    site = federation.site("north")
+    site.approve(study.hash)
+    [state] = site.studies()
+    assert (site.folder / "copies" / state.copy).read_bytes() == before

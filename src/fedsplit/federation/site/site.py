@@ -243,6 +243,7 @@ class Site:
             refused=found.refused.replace(*where),
             ended=found.ended.replace(*where),
             notes=[*filter(None, [note]), *found.notes],
+            copy=copy,
         )
 
     def describe(self, study: str | Study, trial: Trial | None = None) -> str:
@@ -270,7 +271,7 @@ class Site:
                 f"{question}{trial.refused}"
             )
         with self._lock, self._transaction():
-            self._approve(self._state(study, may_end=False), "by its owner")
+            self._approve(self._state(study, may_end=False), "by its owner", trial.copy)
         return trial
 
     def decline(self, study: str, reason: str = "") -> Study:
@@ -331,9 +332,9 @@ class Site:
         own = self.key
         return study.other_dialogue or self.policy.objection(study, own)
 
-    def _approve(self, state: StudyState, detail: str) -> str:
+    def _approve(self, state: StudyState, detail: str, copy: str = "") -> str:
         self._check(state.study)
-        note, copy = "", state.copy
+        note, copy = "", state.copy or copy
         if not copy:
             # On disk before the transaction that names it ends.
             copy, note = self._frozen()

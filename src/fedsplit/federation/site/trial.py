@@ -35,12 +35,15 @@ class Trial(NamedTuple):
         the analysis of all sites; empty if it had one.
     notes : list of str
         What the owner alone should know.
+    copy : str
+        The name of the copy of the rows that it was tried on; empty if there was none.
     """
 
     answered: int = 0
     refused: str = ""
     ended: str = ""
     notes: Sequence[str] = ()
+    copy: str = ""
 
     def lines(self) -> list[str]:
         """The same in words."""
