@@ -147,7 +147,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
         "'irls' is not known: use one of auto, fedsplit",
     ),
     ({"formula": "score ~ np.log(age - 50)"}, "row 2: np.log(age - 50) is nan"),
-    ({"formula": "score ~ age", "weights": "score"}, "the formula and is a weight"),
+    ({"formula": "score ~ age", "weights": "score"}, "a weight is finite and not below zero"),
     ({"formula": "score ~ age", "weights": "ward"}, "column ward must hold numbers"),
     (
         {"formula": "visits ~ age", "family": "poisson", "exposure": "score"},

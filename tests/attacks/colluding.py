@@ -11,7 +11,7 @@ from fedsplit.channels.channel import Request
 from fedsplit.channels.summed import FEWEST
 from fedsplit.clients.question import Question
 from fedsplit.errors import InputError
-from fedsplit.federation import masks
+from fedsplit.federation import keys, masks
 from fedsplit.federation.keys import digest
 from fedsplit.federation.messages import Inquiry, Response
 from fedsplit.federation.questions import decode_request, encode_request
@@ -35,6 +35,7 @@ class UnmaskedSite(Site):
         numbers, after = rows.contribution(request, memory, stream)
         self.record.keep_memory(study.digest, after)
         value = fixed_point.to_bytes(numbers)
+        self.disclosed.note_head(keys.public_bytes(self._key), self.record.head())
         sent = self._record(study, inquiry.number, asked, inquiry.question, value, b"")
         return self._response(study.digest, inquiry.number, sent)
 
