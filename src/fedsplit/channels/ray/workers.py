@@ -8,7 +8,6 @@ import resource
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -42,13 +41,14 @@ class Worker:
 
     Parameters
     ----------
-    make : callable
-        Builds the cohort from its source, again after the process died.
+    make : callable or None
+        Builds the cohort from its source, again after the process died. With None the cohort
+        arrives with the question that prepares it.
     memory : int or None
         The most bytes that the worker may use beyond what its process has at the start.
     """
 
-    def __init__(self, make: Callable[[], Cohort], memory: int | None) -> None:
+    def __init__(self, make: Callable[[], Cohort] | None, memory: int | None) -> None:
         one_blas_thread().__enter__()  # for as long as the process lives
         threads.WORKERS = 1  # the other cores have workers of their own
         if memory is not None:
@@ -57,10 +57,10 @@ class Worker:
         self._memory = memory
         self._cohort: Cohort | None = None
 
-    def answer(self, request: Request) -> Reply:
+    def answer(self, request: Request, cohort: Cohort | None = None) -> Reply:
         """The reply; errors that a user cannot mend are raised at the caller."""
         try:
-            return Reply("answer", self._ready(request).answer(request))
+            return Reply("answer", self._ready(request, cohort).answer(request))
         except Unprepared:
             return Reply("unprepared")
         except InputError as error:
@@ -72,13 +72,16 @@ class Worker:
         """The process."""
         return os.getpid()
 
-    def _ready(self, request: Request) -> Cohort:
+    def _ready(self, request: Request, cohort: Cohort | None) -> Cohort:
         """The cohort.
 
         One that was lost must be prepared before its rounds go on: its source may have changed.
         """
+        if cohort is not None:
+            self._cohort = cohort
         if self._cohort is None:
-            if isinstance(request.question, CostQuestion) and request.preparation is None:
+            in_rounds = isinstance(request.question, CostQuestion)
+            if self._make is None or (in_rounds and request.preparation is None):
                 raise Unprepared
             self._cohort = self._make()
         return self._cohort
@@ -94,7 +97,7 @@ class RayChannel:
     ----------
     shares : iterable
         For each worker, the callable that makes its cohort, or the cohort itself, which then
-        travels to it, once.
+        travels to it.
     names : sequence of sequences of str
         The clients of each worker.
     memory : int, optional
@@ -115,7 +118,7 @@ class RayChannel:
         self.names = names
         self.workers: list[Any] = []
         self._memory = memory
-        self._arrays: list[Any] = []
+        self._cohorts: list[Any] = []
         # By reference, the cohort that a question was posted to, and when.
         self._posted: dict[Any, tuple[int, float]] = {}
         self._open = True
@@ -126,11 +129,13 @@ class RayChannel:
             for share in shares:
                 if memory is not None and _size(share) > memory:
                     raise InputError(_too_small(memory))
-                make = share
                 if isinstance(share, ProblemCohort):
-                    self._arrays.append(ray.put(share))  # also for a worker that is made again
-                    make = partial(ray.get, self._arrays[-1])
-                self.workers.append(actor.remote(make, memory))
+                    # Ray warns of arrays in what makes a worker that can be made again
+                    self._cohorts.append(ray.put(share))
+                    self.workers.append(actor.remote(None, memory))
+                else:
+                    self._cohorts.append(None)
+                    self.workers.append(actor.remote(share, memory))
         except (TypeError, AttributeError, pickle.PicklingError) as error:
             self.close()
             raise InputError(
@@ -147,7 +152,7 @@ class RayChannel:
         try:
             with self._connected():
                 for at, request in requests.items():
-                    waiting[self.workers[at].answer.remote(request)] = at
+                    waiting[self._sent(at, request)] = at
                 while waiting and (left := timeout - (time.perf_counter() - began)) > 0:
                     ready, _ = ray.wait(list(waiting), timeout=min(left, SLICE))
                     for reference in ready:
@@ -163,7 +168,7 @@ class RayChannel:
         self._posted = {each: to for each, to in self._posted.items() if to[0] not in requests}
         with self._connected():
             for at, request in requests.items():
-                self._posted[self.workers[at].answer.remote(request)] = at, time.perf_counter()
+                self._posted[self._sent(at, request)] = at, time.perf_counter()
 
     def collect(self, timeout: float) -> dict[int, Reply]:
         replies = {}
@@ -183,6 +188,11 @@ class RayChannel:
             yield
         except ConnectionError as error:
             raise InputError(f"the connection to Ray is lost: {one_line(str(error))}") from None
+
+    def _sent(self, at: int, request: Request) -> Any:
+        """The reference of the reply to a request that was sent to a worker."""
+        cohort = self._cohorts[at] if request.question.prepares else None
+        return self.workers[at].answer.remote(request, cohort)
 
     def _fetched(self, reference: Any, at: int) -> Reply:
         """A worker's reply that has arrived, or why there is none."""
@@ -215,7 +225,7 @@ class RayChannel:
                 with suppress(RayError, ValueError):
                     ray.kill(worker)
         self._open = False
-        self._arrays = []
+        self._cohorts = []
         self._posted = {}
 
 
