@@ -94,27 +94,33 @@ def chosen(rows: Array, places: AnyArray) -> Array:
     xp = array_namespace(rows)
     flat = xp.asarray((places + n * np.arange(k)[:, None]).reshape(-1), device=device(rows))
     taken = xp.take(xp.reshape(rows, (k * n, *rows.shape[2:])), flat, axis=0)
-    return xp.reshape(taken, (*places.shape, *rows.shape[2:]))
+    result: Array = xp.reshape(taken, (*places.shape, *rows.shape[2:]))
+    return result
 
 
 def zero_rows(x: Array, m: int) -> Array:
     """m rows of zeros, (m, d), where x is."""
     xp = namespace(x)
-    return xp.zeros_like(xp.broadcast_to(x, (m, x.shape[0])))
+    result: Array = xp.zeros_like(xp.broadcast_to(x, (m, x.shape[0])))
+    return result
 
 
 def matvec(M: AnyArray, X: AnyArray) -> Array:
     """M_j x_j for every j: (k, n, d), (k, d) -> (k, n)."""
     if not isinstance(M, np.ndarray) and M.shape[0] == 1:
-        return (M[0, :, :] @ X[0, :])[None, :]  # many rows of one client: no batch
-    return (M @ X[:, :, None])[:, :, 0]
+        result: Array = (M[0, :, :] @ X[0, :])[None, :]  # many rows of one client: no batch
+        return result
+    product: Array = (M @ X[:, :, None])[:, :, 0]
+    return product
 
 
 def rmatvec(M: AnyArray, R: AnyArray) -> Array:
     """M_jᵀ r_j for every j: (k, n, d), (k, n) -> (k, d)."""
     if not isinstance(M, np.ndarray) and M.shape[0] == 1:
-        return (R[0, :] @ M[0, :, :])[None, :]
-    return (R[:, None, :] @ M)[:, 0, :]
+        result: Array = (R[0, :] @ M[0, :, :])[None, :]
+        return result
+    product: Array = (R[:, None, :] @ M)[:, 0, :]
+    return product
 
 
 def repeated(x: Array, k: int) -> Array:
@@ -126,21 +132,25 @@ def repeated(x: Array, k: int) -> Array:
 def dots(X: AnyArray, Y: AnyArray) -> Array:
     """⟨x_j, y_j⟩ for every j: (k, d), (k, d) -> (k,)."""
     if isinstance(X, np.ndarray):
-        return np.vecdot(X, Y)
+        result: Array = np.vecdot(X, Y)
+        return result
     # on a device, sums over short rows are fastest as a product with ones
     XY = X * Y
-    return XY @ array_namespace(XY).ones_like(XY[0, :])
+    sums: Array = XY @ array_namespace(XY).ones_like(XY[0, :])
+    return sums
 
 
 def column_means(X: AnyArray) -> Array:
     """The mean of the rows: (k, d) -> (d,)."""
     if isinstance(X, np.ndarray):
-        return np.add.reduce(X, axis=0) / X.shape[0]  # half of the time of np.mean
+        result: Array = np.add.reduce(X, axis=0) / X.shape[0]  # half of the time of np.mean
+        return result
     xp = array_namespace(X)
     # as in ``dots``; a sum in float32 would lose digits
     wide = X.dtype == xp.float64
     total = xp.ones_like(X[:, 0]) @ X if wide else xp.sum(X, axis=0, dtype=xp.float64)
-    return total / X.shape[0]
+    means: Array = total / X.shape[0]
+    return means
 
 
 def norms(X: AnyArray) -> Array:
@@ -168,7 +178,8 @@ def add_diagonal(M: Array, D: float | Array) -> Array:
     if not on_host(M):
         other: Any = M
         one = array_namespace(other).eye(M.shape[-1], dtype=M.dtype, device=device(other))
-        return M + one * (D if isinstance(D, float) else D[..., None, :])
+        result: Array = M + one * (D if isinstance(D, float) else D[..., None, :])
+        return result
     np.einsum("kii->ki", M)[...] += D
     return M
 
@@ -337,7 +348,8 @@ class Factors:
         """How many directions the M_j determine: d - shift · tr C_j⁻¹, (k,)."""
         inverses = (np.tril(dtrtri(L, lower=1)[0]) for L in self._L)
         trace = np.array([np.sum(np.square(inverse)) for inverse in inverses])
-        return self.sizes.shape[1] - self.shift * trace
+        result: Array = self.sizes.shape[1] - self.shift * trace
+        return result
 
     @property
     def forward_error(self) -> Array:
@@ -349,7 +361,8 @@ class Factors:
         d = self.sizes.shape[1]
         inverse = np.max(np.sum(np.abs(self._inverses()), axis=2), axis=1)
         condition = d * inverse  # no entry of C_j is above 1
-        return 8 * d * EPS * condition * inverse / np.min(self.sizes, axis=1)
+        result: Array = 8 * d * EPS * condition * inverse / np.min(self.sizes, axis=1)
+        return result
 
     def _inverses(self) -> Array:
         """The C_j⁻¹, (k, d, d), or C_j⁺."""
@@ -391,7 +404,8 @@ def _pseudo_inverse(C: Array) -> Array:
     spectrum, Q = np.linalg.eigh(C)
     certain = spectrum > 4 * len(C) * EPS * spectrum[-1]
     inverse = np.where(certain, 1.0 / np.where(certain, spectrum, 1.0), 0.0)
-    return (Q * inverse) @ Q.T
+    result: Array = (Q * inverse) @ Q.T
+    return result
 
 
 def inverse_norm(H: Array, G: Array) -> tuple[Array, Array, Array]:

@@ -84,7 +84,8 @@ def converse(
             if watch is not None:
                 watch(question, event)
     except StopIteration as end:
-        return end.value
+        result: R = end.value
+        return result
 
 
 @dataclass(frozen=True)

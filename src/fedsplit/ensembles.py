@@ -222,7 +222,8 @@ def haar(n: int, d: int, rng: Generator) -> Array:
     The Q of a thin QR of a Gaussian matrix is uniform only after the signs of diag R are fixed.
     """
     Q, R = qr(rng.standard_normal((n, d)), mode="economic", overwrite_a=True, check_finite=False)
-    return Q * np.sign(np.diag(R))
+    result: Array = Q * np.sign(np.diag(R))
+    return result
 
 
 def _gaussian(
@@ -273,7 +274,8 @@ def _draw_labels(rng: Any, eta: Array) -> Array:
         return np.where(rng.logistic(size=len(eta)) < eta, 1.0, -1.0)
     xp = namespace(eta)
     u = rng.random(eta.shape, dtype=eta.dtype)
-    return xp.where(u * (1.0 + xp.exp(-eta)) < 1.0, 1.0, -1.0)
+    result: Array = xp.where(u * (1.0 + xp.exp(-eta)) < 1.0, 1.0, -1.0)
+    return result
 
 
 def _parameter(m: int, d: int, n: int, seed: int, scale: float) -> Array:
@@ -282,7 +284,8 @@ def _parameter(m: int, d: int, n: int, seed: int, scale: float) -> Array:
         raise InputError(
             f"an ensemble needs at least one client, column and row, not m={m}, d={d}, n={n}"
         )
-    return np.sqrt(scale) * np.random.default_rng(seed).standard_normal(d)
+    result: Array = np.sqrt(scale) * np.random.default_rng(seed).standard_normal(d)
+    return result
 
 
 def _check_spectrum(name: str, d: int, n: int, kappa: float) -> None:

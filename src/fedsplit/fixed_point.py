@@ -28,7 +28,8 @@ LARGEST = 2.0**118
 
 def fits(values: ArrayLike) -> Mask:
     """Which numbers fit: those that are finite and less than 2^118 in magnitude."""
-    return np.abs(np.asarray(values, dtype=float)) < LARGEST
+    result: Mask = np.abs(np.asarray(values, dtype=float)) < LARGEST
+    return result
 
 
 def encode(values: ArrayLike) -> Limbs:

@@ -180,7 +180,8 @@ def _band(axes: Axes, style: Style, x: NDArray[Any], seeds: NDArray[Any]) -> NDA
     axes.fill_between(
         x, seeds.min(axis=0), seeds.max(axis=0), color=style.colour, alpha=0.2, linewidth=0
     )
-    return np.median(seeds, axis=0)
+    result: NDArray[Any] = np.median(seeds, axis=0)
+    return result
 
 
 def _curve(

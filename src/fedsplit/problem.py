@@ -189,7 +189,8 @@ class Problem:
 
     def gradient(self, x: Array) -> Array:
         """∇F(x), (d,)."""
-        return self._together.ask(Gradient(self._point(x))).rows.sum(axis=0)
+        result: Array = self._together.ask(Gradient(self._point(x))).rows.sum(axis=0)
+        return result
 
     def solution(self) -> Array:
         """The pooled minimiser by Newton's method on F; one of them, if it is not unique.

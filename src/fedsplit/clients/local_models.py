@@ -490,4 +490,5 @@ def _gain(at: Evaluation) -> Array:
         q = matvec(H, v)
     # (vᵀq)² is in both, and cancels
     gain = xp.log(dots(v, v) * dots(q, q)) - xp.log(dots(v, D * v) * dots(q, q / D))
-    return xp.where(xp.isfinite(gain), gain, 0.0)
+    result: Array = xp.where(xp.isfinite(gain), gain, 0.0)
+    return result

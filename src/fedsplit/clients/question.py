@@ -124,7 +124,8 @@ class Answer(NamedTuple):
         if self.complete:  # without a copy
             return self.rows
         mask = self._mask(self.rows)
-        return namespace(self.rows).where(mask[:, None], self.rows, default)
+        result: Array = namespace(self.rows).where(mask[:, None], self.rows, default)
+        return result
 
     def mean_or(self, default: Array) -> Array:
         """The mean of ``rows_or(default)`` over the clients."""
@@ -140,7 +141,8 @@ class Answer(NamedTuple):
         """``present``, where a part is."""
         if on_host(array):
             return self.present
-        return namespace(array).asarray(self.present, device=device(array))
+        result: Mask = namespace(array).asarray(self.present, device=device(array))
+        return result
 
     def joined(self, later: Answer) -> Answer:
         """The answers, with those of clients that have answered the same question later only."""

@@ -40,7 +40,8 @@ def all_positive(margin: Array) -> Array:
     """1 where a margin is positive, -1 where it is not, nan where there is none."""
     xp = namespace(margin)
     sign: Array = xp.where(margin > 0, 1.0, -xp.ones_like(margin))
-    return xp.where(xp.isnan(margin), margin, sign)
+    result: Array = xp.where(xp.isnan(margin), margin, sign)
+    return result
 
 
 def separated(at: Evaluation) -> Array:
@@ -62,7 +63,8 @@ def sign_along(costs: Costs, x: Array, at_rest: float = 1e-6) -> Array:
     highest = -costs.at(-x).margin()  # the largest b_i a_iᵀx is less the smallest at -x
     xp = namespace(lowest)
     none = lowest >= -at_rest * xp.clip(highest, 0.0, None)
-    return xp.where(none & ~(lowest > 0), 0.0, all_positive(lowest))
+    result: Array = xp.where(none & ~(lowest > 0), 0.0, all_positive(lowest))
+    return result
 
 
 GRID = 2.0**-44

@@ -128,7 +128,8 @@ def write_message(key: SigningKey, message: Message) -> bytes:
 
 def read_message(coordinator: bytes, data: bytes) -> Message:
     """Return the message in some bytes, which the coordinator's key must have signed."""
-    return codec.decode(Message, verify(coordinator, "message", data))
+    result: Message = codec.decode(Message, verify(coordinator, "message", data))
+    return result
 
 
 def write_response(key: SigningKey, response: Response) -> bytes:
@@ -138,4 +139,5 @@ def write_response(key: SigningKey, response: Response) -> bytes:
 
 def read_response(site: bytes, data: bytes) -> Response:
     """Return the response in some bytes, which the site's key must have signed."""
-    return codec.decode(Response, verify(site, "response", data))
+    result: Response = codec.decode(Response, verify(site, "response", data))
+    return result

@@ -89,7 +89,8 @@ class GradientProx:
         xp = namespace(L)
         known = xp.isfinite(L)
         if self.step == "client":
-            return xp.where(known, 1.0 / (1.0 + s * L), math.nan)
+            result: float | Array = xp.where(known, 1.0 / (1.0 + s * L), math.nan)
+            return result
         if not xp.all(known):
             raise unknown_curvature()
         return inner_step(s, ell, L)

@@ -80,7 +80,8 @@ class Merit:
         E = at.X - self.V
         h = at.value + 0.5 * dots(E, metric_times(self.M, E))
         xp = namespace(h)
-        return xp.where(xp.isnan(h), math.inf, h)
+        result: Array = xp.where(xp.isnan(h), math.inf, h)
+        return result
 
     def gradient(self, at: Evaluation) -> Array:
         """∇h_j(u_j), (k, d)."""

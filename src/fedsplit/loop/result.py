@@ -71,7 +71,8 @@ class RunState:
     @property
     def x(self) -> Array:
         """The server's point, (d,)."""
-        return self.inner.x
+        result: Array = self.inner.x
+        return result
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,8 @@ class CustomTerms(Terms):
         # central differences are most accurate at about the cube root of rounding
         h = np.cbrt(EPS) * np.maximum(1.0, np.abs(x))
         rows = [self._gradient(j, x + e) - self._gradient(j, x - e) for e in np.diag(h)]
-        return np.stack(rows) / (2 * h[:, None])
+        result: Array = np.stack(rows) / (2 * h[:, None])
+        return result
 
     def bounds(self) -> tuple[Array, Array]:
         if self.phi.curvature is None:

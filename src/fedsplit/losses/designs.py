@@ -62,13 +62,16 @@ class SparseDesign:
         return self.A.T  # by columns, without a copy
 
     def product(self, X: Array) -> Array:
-        return (self.A @ X[0])[None]
+        result: Array = (self.A @ X[0])[None]
+        return result
 
     def adjoint(self, R: Array) -> Array:
-        return (self._transposed @ R[0])[None]
+        result: Array = (self._transposed @ R[0])[None]
+        return result
 
     def within(self, M: Array) -> Array:
-        return (self.A @ M[0])[None]
+        result: Array = (self.A @ M[0])[None]
+        return result
 
     def scaled(self, weights: Array) -> SparseDesign:
         return self._with(self.A.data * np.repeat(weights[0], np.diff(self.A.indptr)))
@@ -85,7 +88,8 @@ class SparseDesign:
 
     def lengths(self) -> Array:
         squared = self._with(np.square(self.A.data)).A
-        return np.sqrt(squared @ np.ones(self.A.shape[1]))[None]
+        result: Array = np.sqrt(squared @ np.ones(self.A.shape[1]))[None]
+        return result
 
     def squares(self) -> Array:
         squared = np.square(self.A.data)
@@ -131,7 +135,8 @@ class SparseDesign:
                 f"a matrix of {size} × {size} numbers is too large: use QuasiNewton(), LBFGS() "
                 "or another method that asks for vectors only"
             )
-        return (left @ right).toarray()[None]
+        result: Array = (left @ right).toarray()[None]
+        return result
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +165,8 @@ class DenseDesign:
 
     def matrix(self, j: int) -> Array:
         """A_j, (n, d), as an array or a sparse array."""
-        return self.array[j]
+        result: Array = self.array[j]
+        return result
 
     def product(self, X: Array) -> Array:
         """A_jx_j: (k, d) -> (k, n)."""
@@ -172,7 +178,8 @@ class DenseDesign:
 
     def within(self, M: Array) -> Array:
         """A_jM_j: (k, d, c) -> (k, n, c)."""
-        return namespace(self.array).matmul(self.array, M)
+        result: Array = namespace(self.array).matmul(self.array, M)
+        return result
 
     def scaled(self, weights: Array) -> DenseDesign:
         """The rows, each times its number of (k, n)."""
@@ -193,12 +200,14 @@ class DenseDesign:
         k, n, d = self.shape
         xp = namespace(self.array)
         rows = xp.reshape(self.array, (k * n, d))
-        return xp.reshape(norms(rows), (k, n))
+        result: Array = xp.reshape(norms(rows), (k, n))
+        return result
 
     def squares(self) -> Array:
         """The diagonal of A_jᵀA_j, (k, d)."""
         xp = namespace(self.array)
-        return xp.sum(xp.square(self.array), axis=1)
+        result: Array = xp.sum(xp.square(self.array), axis=1)
+        return result
 
     def gram(self) -> Array:
         """A_jᵀA_j, (k, d, d)."""
@@ -209,7 +218,8 @@ class DenseDesign:
         xp = namespace(self.array)
         scaled = self.array * weights**0.5
         # by symmetry, half the work
-        return xp.matmul(scaled, xp.matrix_transpose(scaled))
+        result: Array = xp.matmul(scaled, xp.matrix_transpose(scaled))
+        return result
 
 
 Design: TypeAlias = DenseDesign | SparseDesign

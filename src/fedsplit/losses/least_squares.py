@@ -67,10 +67,12 @@ class LeastSquares(LinearLoss):
         return eta - b
 
     def curvature(self, eta: Array, b: Array) -> Array:
-        return namespace(eta).ones_like(eta)
+        result: Array = namespace(eta).ones_like(eta)
+        return result
 
     def room(self, eta: Array, b: Array) -> Array:
-        return namespace(eta).full_like(eta, np.inf)
+        result: Array = namespace(eta).full_like(eta, np.inf)
+        return result
 
     def floor(self, b: Array) -> Array:
         return np.zeros_like(b)
@@ -144,7 +146,8 @@ class ReducedTerms(QuadraticTerms):
 
     def gradient_error(self, X: Array, eta: Array, latest: Latest) -> Array:
         size = np.sqrt(np.sum(np.square(self.R), axis=(1, 2)))
-        return 2 * (self.d + 4) * EPS * size * (norms(self.r) + size * norms(X))
+        result: Array = 2 * (self.d + 4) * EPS * size * (norms(self.r) + size * norms(X))
+        return result
 
     def hessian(self, eta: Array) -> Array:
         return self.H.copy()  # what is added to it is not ours

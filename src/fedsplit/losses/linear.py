@@ -94,7 +94,8 @@ class LinearLoss(RowLoss):
 
     def room(self, eta: Array, b: Array) -> Array:
         """How far η can move before φ'' changes: 0 unless φ is quadratic around η."""
-        return namespace(eta).zeros_like(eta)
+        result: Array = namespace(eta).zeros_like(eta)
+        return result
 
     def floor(self, b: Array) -> Array:
         """A lower bound on φ(·, b); -inf if none is known."""
@@ -183,7 +184,8 @@ class RowTerms(Terms):
     def value(self, eta: Array) -> Array:
         xp = namespace(eta)
         total = xp.sum(self.row_values(eta), axis=1)
-        return xp.where(xp.isnan(total), np.inf, total)
+        result: Array = xp.where(xp.isnan(total), np.inf, total)
+        return result
 
     def gradient(self, eta: Array) -> Array:
         return self.adjoint(self.slopes(eta))
@@ -197,7 +199,8 @@ class RowTerms(Terms):
     def largest_row(self, eta: Array | None) -> Array:
         curvature = self.phi.curvature_range[1] * self.w if eta is None else self.curvature(eta)
         # without a bound on φ'' padding gives inf·0, but then L_j = inf, and nobody uses this
-        return namespace(self.w).max(curvature * self.design.lengths() ** 2, axis=1)
+        result: Array = namespace(self.w).max(curvature * self.design.lengths() ** 2, axis=1)
+        return result
 
     def bounds(self) -> tuple[Array, Array]:
         low, high = self.phi.curvature_range
@@ -214,12 +217,14 @@ class RowTerms(Terms):
     def longest(self, lengths: Array) -> Array:
         """The largest length of a client's rows, padding apart: (k, n) -> (k,)."""
         xp = namespace(self.w)
-        return xp.max(xp.where(self.w > 0, lengths, 0.0), axis=1)
+        result: Array = xp.max(xp.where(self.w > 0, lengths, 0.0), axis=1)
+        return result
 
     def least(self, numbers: Array) -> Array:
         """The least of a client's numbers, padding apart: (k, n) -> (k,)."""
         xp = namespace(self.w)
-        return xp.min(xp.where(self.w > 0, numbers, np.inf), axis=1)
+        result: Array = xp.min(xp.where(self.w > 0, numbers, np.inf), axis=1)
+        return result
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,7 +288,8 @@ class LinearTerms(RowTerms):
         moved = 1.0 + length * norms(X)[:, None] + xp.abs(self.o)
         sizes = (xp.abs(self.slopes(eta)) + self.curvature(eta) * moved) * length
         total: Array = xp.sum(xp.where(self.w > 0, sizes, 0.0), axis=1)
-        return (length.shape[1] + self.d + 16) * EPS * total
+        result: Array = (length.shape[1] + self.d + 16) * EPS * total
+        return result
 
     def root(self, eta: Array) -> Design:
         return self.design.scaled(self.curvature(eta) ** 0.5)
@@ -325,7 +331,8 @@ class LinearTerms(RowTerms):
     def floor(self) -> Array:
         xp = namespace(self.b)
         total = xp.sum(self.w * like(self.phi.floor(to_host(self.b)), self.b), axis=1)
-        return xp.where(xp.isnan(total), -np.inf, total)  # padding: zero times -inf
+        result: Array = xp.where(xp.isnan(total), -np.inf, total)  # padding: zero times -inf
+        return result
 
     def steady(self, X: Array, eta: Array) -> Array:
         # η_i moves by at most ‖a_i‖‖h‖, and is itself known to some rounding errors only

@@ -72,7 +72,8 @@ class Multinomial(RowLoss):
     def mix(self) -> Array:
         """T, (K - 1, K - 1): the identity unless ``symmetric``."""
         others = self.predictors
-        return np.eye(others) + (np.sqrt(self.classes) - 1.0) / others * self.symmetric
+        result: Array = np.eye(others) + (np.sqrt(self.classes) - 1.0) / others * self.symmetric
+        return result
 
     def value(self, eta: Array, b: Array) -> Array:
         """φ of every observation: eta is (..., K - 1), b and the answer are (...)."""
@@ -81,7 +82,8 @@ class Multinomial(RowLoss):
     def sample(self, eta: Array, rng: np.random.Generator) -> Array:
         """Draw labels, (n,), for predictors eta of shape (n, K - 1)."""
         noise = rng.gumbel(size=(len(eta), self.classes))
-        return np.argmax(noise + all_classes(eta), axis=1).astype(np.float64)
+        result: Array = np.argmax(noise + all_classes(eta), axis=1).astype(np.float64)
+        return result
 
     def targets(self, data: Sequence[Observations]) -> Sequence[Observations]:
         check_targets(
@@ -117,7 +119,8 @@ class MultinomialTerms(RowTerms):
 
     def adjoint(self, R: Array) -> Array:
         by_class = np.stack(list(map(self.design.adjoint, np.swapaxes(R, 0, 1))), axis=1)
-        return np.matmul(self.phi.mix, by_class).reshape(self.k, self.d)
+        result: Array = np.matmul(self.phi.mix, by_class).reshape(self.k, self.d)
+        return result
 
     def row_values(self, eta: Array) -> Array:
         return self.w * _loss(np.swapaxes(eta, 0, 1), self.b)
@@ -127,7 +130,8 @@ class MultinomialTerms(RowTerms):
         length = latest.get("row lengths", None, self.design.lengths)
         size = self.w * length * (1.0 + length * norms(X)[:, None])
         total: Array = self.phi.classes * np.sum(size, axis=1)
-        return (length.shape[1] + self.d + 16) * EPS * total
+        result: Array = (length.shape[1] + self.d + 16) * EPS * total
+        return result
 
     def slopes(self, eta: Array) -> Array:
         p, rest = _probabilities(np.swapaxes(eta, 0, 1))

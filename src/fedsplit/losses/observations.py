@@ -127,7 +127,8 @@ def _occupied(A: Any) -> Mask:
     """Which columns have an entry that is not zero, (d,)."""
     if issparse(A):
         A = np.bincount(A.indices[A.data != 0], minlength=A.shape[1])[None]
-    return A.any(axis=0)
+    result: Mask = A.any(axis=0)
+    return result
 
 
 def _rows(j: int, values: object) -> Any:

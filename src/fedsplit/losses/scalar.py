@@ -44,7 +44,8 @@ class Logistic(LinearLoss):
         margin = b * eta
         size = xp.abs(margin)
         # log(1 + e^-m) = log(1 + e^-|m|) + max(-m, 0): no margin overflows
-        return xp.log1p(xp.exp(-size)) + 0.5 * (size - margin)
+        result: Array = xp.log1p(xp.exp(-size)) + 0.5 * (size - margin)
+        return result
 
     def slope(self, eta: Array, b: Array) -> Array:
         with np.errstate(over="ignore"):  # e^m beyond float64 is a slope of 0, as it should be
@@ -54,10 +55,12 @@ class Logistic(LinearLoss):
     def curvature(self, eta: Array, b: Array) -> Array:
         xp = namespace(eta)
         e = xp.exp(-xp.abs(eta))  # even in η, and the same for both b
-        return e / (1.0 + e) ** 2
+        result: Array = e / (1.0 + e) ** 2
+        return result
 
     def tilt(self, eta: Array, b: Array) -> Array:
-        return -np.tanh(0.5 * eta)
+        result: Array = -np.tanh(0.5 * eta)
+        return result
 
     def floor(self, b: Array) -> Array:
         return np.zeros_like(b)
@@ -92,13 +95,15 @@ class Poisson(LinearLoss):
         return self.curvature(eta, b) - b
 
     def curvature(self, eta: Array, b: Array) -> Array:
-        return namespace(eta).exp(eta)
+        result: Array = namespace(eta).exp(eta)
+        return result
 
     def log_slope(self, eta: Array, b: Array) -> Array:
         return eta
 
     def floor(self, b: Array) -> Array:
-        return b - xlogy(b, b)
+        result: Array = b - xlogy(b, b)
+        return result
 
     def expression(self, cp: Any, eta: Any, b: Array) -> Any:
         return cp.exp(eta) - cp.multiply(b, eta)
@@ -129,7 +134,8 @@ class Gamma(LinearLoss):
         return 1.0 - self.curvature(eta, b)
 
     def curvature(self, eta: Array, b: Array) -> Array:
-        return b * namespace(eta).exp(-eta)
+        result: Array = b * namespace(eta).exp(-eta)
+        return result
 
     def log_slope(self, eta: Array, b: Array) -> Array:
         return np.log(b) - eta
@@ -186,18 +192,22 @@ class Huber(LinearLoss):
     def value(self, eta: Array, b: Array) -> Array:
         xp = namespace(eta)
         r = xp.abs(eta - b)
-        return xp.where(r <= self.delta, 0.5 * r * r, self.delta * (r - 0.5 * self.delta))
+        result: Array = xp.where(r <= self.delta, 0.5 * r * r, self.delta * (r - 0.5 * self.delta))
+        return result
 
     def slope(self, eta: Array, b: Array) -> Array:
-        return namespace(eta).clip(eta - b, -self.delta, self.delta)
+        result: Array = namespace(eta).clip(eta - b, -self.delta, self.delta)
+        return result
 
     def curvature(self, eta: Array, b: Array) -> Array:
         xp = namespace(eta)
-        return xp.astype(xp.abs(eta - b) <= self.delta, eta.dtype)
+        result: Array = xp.astype(xp.abs(eta - b) <= self.delta, eta.dtype)
+        return result
 
     def room(self, eta: Array, b: Array) -> Array:
         xp = namespace(eta)
-        return xp.abs(xp.abs(eta - b) - self.delta)
+        result: Array = xp.abs(xp.abs(eta - b) - self.delta)
+        return result
 
     def floor(self, b: Array) -> Array:
         return np.zeros_like(b)

@@ -140,7 +140,8 @@ def conjugate_gradients(
         active = active & (size > enough)
     # a client without curvature along its first direction knows no better one
     touched = xp.any(X != 0, axis=1)
-    return xp.where(touched[:, None], X, G / D)
+    result: Array = xp.where(touched[:, None], X, G / D)
+    return result
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,8 @@ class Terms(ABC):
 
     def diagonal(self, eta: Array) -> Array:
         """The diagonal of ∇²f_j(x_j), (k, d)."""
-        return np.einsum("kii->ki", self.hessian(eta))
+        result: Array = np.einsum("kii->ki", self.hessian(eta))
+        return result
 
     def times(self, eta: Array) -> Callable[[Array], Array]:
         """The product with ∇²f_j(x_j): (k, d) -> (k, d)."""
@@ -127,7 +128,8 @@ class Terms(ABC):
         0 for a quadratic; inf if nothing is known.
         """
         norm, length = self.concordance(None)[0], norms(H)
-        return namespace(norm).where((norm == 0) | (length == 0), 0.0, norm * length)
+        result: Array = namespace(norm).where((norm == 0) | (length == 0), 0.0, norm * length)
+        return result
 
     def floor(self) -> Array:
         """A lower bound on f_j, (k,); -inf if none is known."""
@@ -138,7 +140,8 @@ class Terms(ABC):
     def values(self, start: Array, end: Array, shares: Sequence[float]) -> Array:
         """f_j on the way between two ``eta``, (k, len(shares)): a share of 1 is the end."""
         values = [self.value(end + (t - 1.0) * (end - start)) for t in shares]
-        return namespace(end).stack(values, axis=1)
+        result: Array = namespace(end).stack(values, axis=1)
+        return result
 
     def steady(self, X: Array, eta: Array) -> Array:
         """The radius of a ball around x_j in which ∇²f_j is constant, rounding counted, (k,).

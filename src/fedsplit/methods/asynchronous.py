@@ -112,7 +112,8 @@ class AsynchronousInformation(FedSplitInformation):
         t, size = away(state, state.x)
         # off by this in the norm of B_j⁻¹, to second order; c_j is taken for the same if not known
         error = np.where(heard, size * np.where(np.isfinite(t), t, size), np.inf)
-        return ~known & (error >= self.share * error[heard].max())
+        result: Mask = ~known & (error >= self.share * error[heard].max())
+        return result
 
     def _absorbed(self, state: InformationState, arrival: Arrival) -> tuple[InformationState, bool]:
         """The state after answers to an earlier question, and whether the run goes astray."""

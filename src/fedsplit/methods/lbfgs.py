@@ -76,7 +76,8 @@ class Compact:
         self.largest = self._gamma + max(0.0, float(np.linalg.eigvalsh(-R @ self._inner @ R.T)[-1]))
 
     def __matmul__(self, v: Array) -> Array:
-        return self._gamma * v - (self._inner @ (self._W @ v)) @ self._W
+        result: Array = self._gamma * v - (self._inner @ (self._W @ v)) @ self._W
+        return result
 
 
 class LBFGSState(NamedTuple):

@@ -227,7 +227,8 @@ class StepMethod(Method[S]):
         check_settings(self)
 
     def step_of(self, state: Any) -> float | Array:
-        return state.s
+        result: float | Array = state.s
+        return result
 
 
 def estimated_gap(move: Array, s: float | Array) -> float:
@@ -245,7 +246,8 @@ def average(z: Array, s: float, penalty: Penalty | None) -> Array:
 
 def subgradient_of_average(x: Array, z: Array, s: float) -> Array:
     """The subgradient of g at x = prox_{(s/m)g}(mean z), (d,): 0 to rounding without a penalty."""
-    return z.shape[0] * (column_means(z) - x) / s
+    result: Array = z.shape[0] * (column_means(z) - x) / s
+    return result
 
 
 def prox_question(solver: ProxSolver | None, v: Array, s: float, x: Array, z: Array) -> Prox:
@@ -314,7 +316,8 @@ def step_from(bounds: CurvatureBounds, rule: Callable[[float, float], float]) ->
 def total(name: str, answer: Answer) -> Array:
     """The sum of an answer's rows over all clients: without one of them it is that of another F."""
     require_complete(name, answer)
-    return answer.rows.sum(axis=0)
+    result: Array = answer.rows.sum(axis=0)
+    return result
 
 
 def require_complete(name: str, answer: Answer) -> None:

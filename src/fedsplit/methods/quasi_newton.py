@@ -158,7 +158,8 @@ class QuasiNewton(Method[QuasiNewtonState]):
     # the hooks of the loop
 
     def iterate(self, state: QuasiNewtonState) -> Array:
-        return state.x + state.trials[0]
+        result: Array = state.x + state.trials[0]
+        return result
 
     def step_of(self, state: QuasiNewtonState) -> Array:
         diagonal = np.diag(state.H)
@@ -493,7 +494,8 @@ class QuasiNewton(Method[QuasiNewtonState]):
         pooled = D.sum(axis=0)
         if not (common and np.median(gain) > self.scaled):
             return np.ones(d)
-        return np.where(pooled > 0, pooled, pooled.mean()) / pooled.mean()
+        result: Array = np.where(pooled > 0, pooled, pooled.mean()) / pooled.mean()
+        return result
 
 
 def bfgs(B: Array, S: Array, Y: Array, noise: Array, least: float = 1e-10) -> Array:

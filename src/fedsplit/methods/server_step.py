@@ -44,12 +44,14 @@ class Expansions(NamedTuple):
 
     def gradient(self, x: Array) -> Array:
         """The gradient of the models' sum at x, (d,), as if everyone had been heard."""
-        return self.gradients(x).sum(axis=0) * (len(self.heard) / max(1, self.heard.sum()))
+        result: Array = self.gradients(x).sum(axis=0) * (len(self.heard) / max(1, self.heard.sum()))
+        return result
 
     def hessian(self) -> Array:
         """Σ_j B_j, (d, d), as if everyone had been heard."""
         B = self.B if self.heard.all() else self.B[self.heard]
-        return B.sum(axis=0) * (len(self.heard) / max(1, len(B)))
+        result: Array = B.sum(axis=0) * (len(self.heard) / max(1, len(B)))
+        return result
 
     def minimiser(self, x: Array, penalty: Penalty | None) -> tuple[Array, Array]:
         """The minimiser of all models with the penalty, and a subgradient of the penalty there.
@@ -93,7 +95,8 @@ def semidefinite_solve(
         if downhill and np.max(np.abs(along[~certain]), initial=0.0) > flat * np.max(np.abs(along)):
             inverse[~certain] = inverse.max() or 1.0
         solution = (Q * inverse) @ along
-    return (solution.T / size).T
+    result: Array = (solution.T / size).T
+    return result
 
 
 def server_step(

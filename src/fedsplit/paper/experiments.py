@@ -44,7 +44,8 @@ def open_questions() -> dict[str, Experiment]:
         except BaseException:
             del sys.modules["open"]  # half a package would be found the next time
             raise
-    return sys.modules["open"].OPEN
+    result: dict[str, Experiment] = sys.modules["open"].OPEN
+    return result
 
 
 def _checkout() -> Path:

@@ -54,7 +54,8 @@ class ClassElasticNet:
         weight = np.maximum(self.classes * self.ridge, np.finfo(np.float64).tiny)
         with np.errstate(over="ignore"):
             turns = centre + self.l1 * sides / weight
-        return every - np.median(np.concatenate([every, turns]), axis=0)
+        result: Array = every - np.median(np.concatenate([every, turns]), axis=0)
+        return result
 
     def prox(self, v: Array, t: float | Array) -> Array:
         step = float(np.max(t))  # one for all: it is no sum over coordinates
@@ -82,4 +83,5 @@ class ClassElasticNet:
     def _slope(self, R: Array, step: float) -> Array:
         """Σ_c of the derivative in r of min_u l1|u| + (ridge/2)u² + (u - r)²/(2 step), (p,)."""
         u = soft_threshold(R, step * self.l1) / (1.0 + step * self.ridge)
-        return np.sum((R - u) / step, axis=0)
+        result: Array = np.sum((R - u) / step, axis=0)
+        return result

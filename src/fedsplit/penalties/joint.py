@@ -54,7 +54,8 @@ class GroupL1:
         group, lengths = self._lengths(v)
         # a group of length 0 stays where it is, and so do coordinates in no group
         shrunk = np.maximum(0.0, 1.0 - t * self.lam / np.where(lengths > 0, lengths, np.inf))
-        return v * np.append(shrunk, 1.0)[group]
+        result: Array = v * np.append(shrunk, 1.0)[group]
+        return result
 
     def _lengths(self, x: Array) -> tuple[Indices, Array]:
         """The group of every coordinate, -1 for none, (d,), and ‖x_G‖ of every group."""
@@ -135,7 +136,8 @@ class Simplex:
         falling = np.sort(v)[::-1]
         shifts = (np.cumsum(falling) - self.total) / np.arange(1, v.size + 1)
         shift = shifts[np.flatnonzero(falling > shifts)[-1]]
-        return np.maximum(v - shift, 0.0)
+        result: Array = np.maximum(v - shift, 0.0)
+        return result
 
     def dual_gap(self, x: Array, gradient: Array, level: float) -> float:
         return float(gradient @ x - self.total * np.min(gradient))
