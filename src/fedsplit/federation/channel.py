@@ -96,6 +96,9 @@ class Exchanges:
         self._transport = transport
         self._note = note
         self._troubles: dict[str, str] = {}  # by site, what was said last
+        # By site, the bytes that were verified last, and what they say: a signature takes as long
+        # to verify as all else that is done about an answer.
+        self._verified: dict[str, tuple[bytes, Response]] = {}
 
     def send(
         self,
@@ -142,7 +145,7 @@ class Exchanges:
         data, seconds = arrival
         try:
             # The key is that of the connection's site, whatever the message says of its sender.
-            response = read_response(bytes.fromhex(self.study.members[site]), data)
+            response = self._response(site, data)
         except InputError as error:
             return Recorded("failed", None, one_line(str(error)), seconds)
         if (response.study, response.number) != (self.study.digest, number):
@@ -161,7 +164,14 @@ class Exchanges:
     def response(self, site: str, recorded: Recorded) -> Response:
         """A recorded response with an answer."""
         assert recorded.data is not None  # which only answers have
-        return read_response(bytes.fromhex(self.study.members[site]), recorded.data)
+        return self._response(site, recorded.data)
+
+    def _response(self, site: str, data: bytes) -> Response:
+        known, response = self._verified.get(site, (None, None))
+        if response is None or known is not data:
+            response = read_response(bytes.fromhex(self.study.members[site]), data)
+            self._verified[site] = data, response
+        return response
 
     def posts(self, number: int) -> tuple[bytes, ...]:
         """The signed responses of all members to an exchange, as they came."""
