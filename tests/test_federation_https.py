@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 import socket
@@ -29,7 +30,7 @@ import aiohttp.web
 
 from fedsplit.errors import InputError
 from fedsplit.federation import authority
-from fedsplit.federation.transport.https import coordinator
+from fedsplit.federation.transport.https import coordinator, wire
 from fedsplit.federation.transport.https.coordinator import HttpsTransport
 from fedsplit.federation.transport.https.site import serve
 from fedsplit.federation.transport.https.wire import (
@@ -1064,11 +1065,16 @@ def test_sites_hear_that_a_run_was_stopped(made: Path) -> None:
 
 
 def test_a_fault_of_the_coordinator_itself_is_logged(
-    transport: HttpsTransport, caplog: pytest.LogCaptureFixture
+    transport: HttpsTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    monkeypatch.setattr(handler, "handle", records.append)
+    # the logger passes nothing on to others: who wants to see it adds a handler
+    monkeypatch.setattr(wire.log, "handlers", [handler])
     transport._loop.call_soon_threadsafe(lambda: 1 / 0)
-    until(lambda: bool(caplog.records))
-    [record] = caplog.records
+    until(lambda: bool(records))
+    [record] = records
     assert record.levelname == "ERROR"
     assert record.exc_info is not None
     assert record.exc_info[0] is ZeroDivisionError
