@@ -462,8 +462,10 @@ def read_until(master: int, end: bytes) -> str:
     """What a process writes to its terminal, until the end is there."""
     found = b""
     stop = time.monotonic() + 60
+    ready = select.poll()  # which takes any descriptor, also where many are open
+    ready.register(master, select.POLLIN)
     while end not in found:
         assert time.monotonic() < stop, found
-        if select.select([master], [], [], 0.2)[0]:
+        if ready.poll(200):
             found += os.read(master, 65536)
     return found.decode()
